@@ -6,6 +6,8 @@ BIN    := $(VENV)/bin
 # PyTorch for the tests, and nothing else. One version by name, so that pip takes a small build for
 # the processor where one is at hand: whatever is newest may bring gigabytes of CUDA packages.
 TORCH  := 2.13.0
+# Hundreds of tests start a Python of their own, which need not compile what is compiled.
+unexport PYTHONDONTWRITEBYTECODE
 # One BLAS thread per test process: more would wait for each other.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto
 

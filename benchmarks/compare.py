@@ -16,112 +16,74 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from benchmarks._results import RESULTS, RESULTS_VARIABLE, read_rows
 
-Better = Literal["less", "more"]
+LESS, MORE = 1, -1  # which is better
 
 
-@dataclass(frozen=True)
-class Compared:
-    """What tells the rows of a benchmark apart, and which of their fields are ratios.
-
-    `parts` are the arguments with which the benchmark runs: those of its parts that have ratios.
-    """
+class Compared(NamedTuple):
+    """What tells rows apart, which fields are ratios, and arguments for the parts that have any."""
 
     keys: tuple[str, ...]
-    ratios: Mapping[str, Better]
+    ratios: Mapping[str, int]
     parts: tuple[str, ...] = ()
 
 
 # The other benchmarks measure errors and privacy, which are no ratios to a peer.
 COMPARED = {
-    "cut": Compared(("n", "bag_size", "labels"), {"time_ratio_to_faster_peer": "less"}),
+    "cut": Compared(("n", "bag_size", "labels"), {"time_ratio_to_faster_peer": LESS}),
     "kernels": Compared(
         ("part", "data", "n", "d", "bag_size"),
         {
-            "times_faster": "more",
-            "spread_to_peer": "less",
-            "best_spread_to_peer": "less",
-            "time_to_faiss": "less",
-            "spread_to_mdav": "less",
-            "time_to_faiss_pass": "less",
-            "extra_memory_to_float32_input": "less",
+            "times_faster": MORE,
+            **dict.fromkeys(("spread_to_peer", "best_spread_to_peer", "time_to_faiss"), LESS),
+            **dict.fromkeys(("spread_to_mdav", "time_to_faiss_pass"), LESS),
+            "extra_memory_to_float32_input": LESS,
         },
         ("small", "medium", "large"),
     ),
-    "noise": Compared(("scale",), {"times_as_fast": "more"}),
-    "learn": Compared(("part", "ours", "peer"), {"ratio": "less", "extra / X": "less"}),
-    "theory": Compared(("rows", "threads", "ours"), {"ratio": "less"}),
+    "noise": Compared(("scale",), {"times_as_fast": MORE}),
+    "learn": Compared(("part", "ours", "peer"), {"ratio": LESS, "extra / X": LESS}),
+    "theory": Compared(("rows", "threads", "ours"), {"ratio": LESS}),
 }
-
-
-@dataclass(frozen=True)
-class Line:
-    """One ratio, today and as it was kept; None where it was not measured."""
-
-    benchmark: str
-    case: str
-    ratio: str
-    today: float | None
-    kept: float | None
-    better: Better
-
-    @property
-    def change(self) -> float | None:
-        """How much worse the ratio became; None if there is nothing to compare."""
-        if not self.today or not self.kept:
-            return None
-        return self.today / self.kept if self.better == "less" else self.kept / self.today
 
 
 def compare(
     name: str, today: Iterable[Mapping[str, Any]], kept: Iterable[Mapping[str, Any]]
-) -> list[Line]:
-    """Return a line for every ratio of a benchmark that one of the two has."""
+) -> pd.DataFrame:
+    """Return every ratio that one of the two has, and how much worse it became."""
     then, now = _ratios(name, kept), _ratios(name, today)
-    return [
-        Line(name, *place, now.get(place), then.get(place), COMPARED[name].ratios[place[1]])
-        for place in {**then, **now}
-    ]
+    found = pd.DataFrame(
+        [(name, *place, now.get(place), then.get(place)) for place in {**then, **now}],
+        columns=["benchmark", "case", "ratio", "today", "kept"],
+    ).astype({"today": float, "kept": float})
+    return found.assign(
+        change=(found.today / found.kept) ** found.ratio.map(COMPARED[name].ratios).astype(float)
+    )
 
 
 def _ratios(name: str, rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
     """Return every ratio by its case and its name; cases that look the same are numbered."""
-    compared = COMPARED[name]
     found: dict[tuple[str, str], float] = {}
     times: Counter[tuple[str, str]] = Counter()
     for row in rows:
-        values = {key: row[key] for key in compared.keys if row.get(key) is not None}
+        values = ((key, row.get(key)) for key in COMPARED[name].keys)
         case = ", ".join(
-            value if isinstance(value, str) else f"{key} {value}" for key, value in values.items()
+            value if isinstance(value, str) else f"{key} {value}"
+            for key, value in values
+            if value is not None
         )
-        for ratio in compared.ratios:
-            if row.get(ratio) is None:
-                continue
-            times[case, ratio] += 1
-            number = times[case, ratio]
-            found[case if number == 1 else f"{case} ({number})", ratio] = float(row[ratio])
+        for ratio in COMPARED[name].ratios:
+            if row.get(ratio) is not None:
+                times[case, ratio] += 1
+                number = times[case, ratio]
+                found[case if number == 1 else f"{case} ({number})", ratio] = row[ratio]
     return found
-
-
-def show(lines: Sequence[Line]) -> str:
-    """Return the table."""
-    head = ("benchmark", "case", "ratio", "today", "kept", "change")
-    body = [
-        (line.benchmark, line.case, line.ratio, *map(_number, (line.today, line.kept, line.change)))
-        for line in lines
-    ]
-    return pd.DataFrame(body, columns=head).to_string(index=False)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
 
 
 def run(names: Iterable[str], directory: Path) -> None:
@@ -140,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compare what is named, print the table, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(COMPARED))
-    parser.add_argument("--fail-above", type=float, metavar="CHANGE")
+    parser.add_argument("--fail-above", type=float, metavar="CHANGE", default=float("inf"))
     parser.add_argument("--today", type=Path, metavar="DIRECTORY")
     asked = parser.parse_args(arguments)
     names = asked.names or list(COMPARED)
@@ -150,17 +112,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         today = asked.today or Path(fresh)
         if asked.today is None:
             run(names, today)
-        lines = [
-            line
-            for name in names
-            for line in compare(name, read_rows(name, today), read_rows(name, RESULTS))
-        ]
-    print(show(lines))
-    limit = asked.fail_above
-    worse = [line for line in lines if limit and line.change and line.change > limit]
+        found = pd.concat(
+            [compare(name, read_rows(name, today), read_rows(name, RESULTS)) for name in names]
+        )
+    print(found.to_string(index=False, na_rep="-", float_format="{:.3g}".format))
+    worse = int((found.change > asked.fail_above).sum())
     if worse:
-        print(f"{len(worse)} of {len(lines)} ratios became worse by more than {limit:g}.")
-    return 1 if worse else 0
+        print(f"{worse} of {len(found)} ratios became worse by more than {asked.fail_above:g}.")
+    return int(worse > 0)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Answers are added, taken back and corrected; none is ever lost, and a failure changes nothing."""
 
 import sqlite3
-import stat
 import threading
 from pathlib import Path
 
@@ -25,14 +24,6 @@ def store(tmp_path):
 
 def values(store):
     return {answer.id: answer.value for answer in store.answers()}
-
-
-def test_labels_are_for_their_owner_only(store):
-    with sqlite3.connect(store.path) as file:
-        file.execute("SELECT * FROM answers").fetchall()
-        kept = [store.path, *store.path.parent.glob("labels.sqlite-*")]  # the log is one of them
-        assert len(kept) == 3
-        assert {stat.S_IMODE(path.stat().st_mode) for path in kept} == {0o600}
 
 
 def test_it_has_a_write_ahead_log_and_waits_for_the_disk(store):

@@ -62,11 +62,6 @@ def test_variance_keeps_its_digits_far_from_zero():
     assert Bags(np.array([0, 0])).variance(values)[0] == pytest.approx(2.5e-7, rel=1e-3)
 
 
-def test_any_ids_will_do():
-    assert Bags.from_labels(["z", "a", "z"]).index.tolist() == [0, 1, 0]
-    assert Bags.from_labels(np.array([7.5, 2.0, 7.5])).index.tolist() == [0, 1, 0]
-
-
 @pytest.mark.parametrize(
     ("index", "message"),
     [

@@ -49,14 +49,6 @@ def test_no_partition_at_all_is_better(count, size):
         assert cost(ordered, sizes) == pytest.approx(brute_force(ordered, size), abs=1e-12)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("count", "size"), [(12, 2), (12, 3), (12, 5), (11, 2)])
-def test_no_partition_at_all_is_better_up_to_twelve(count, size):
-    ordered = np.sort(np.random.default_rng(size).normal(size=count))
-    sizes = _cut.optimal_sizes(ordered, size)
-    assert cost(ordered, sizes) == pytest.approx(brute_force(ordered, size), abs=1e-12)
-
-
 def test_a_minimum_size_beats_equal_chunks():
     values = np.array([0, 0.1, 0.2, 5, 5.1, 5.2])
     assert cost(values, _cut.optimal_sizes(values, 2)) == pytest.approx(0.04)

@@ -71,28 +71,6 @@ def test_quiet_prints_nothing(rents, tmp_path):
     assert made.output == ""
 
 
-def test_private_json_and_files_tell_nothing_of_the_labels(table, tmp_path, monkeypatch):
-    """Whatever the labels are, everything but noisy bag labels and the id comes out the same."""
-    monkeypatch.setattr("bagwise.privacy.circumstances.token_hex", lambda count: "ab" * count)
-    outputs = []
-    for name, scale in (("one", 1.0), ("two", 1e6)):
-        path = tmp_path / f"{name}.parquet"
-        labels = pa.array(np.array(table["y"]) * scale)
-        pq.write_table(table.set_column(2, "y", labels), path)
-        out = tmp_path / "out"
-        made = release(path, out, *PRIVATE, "--seed", "1", "--keep-order", "--json", "--force")
-        manifest = json.loads((out / "manifest.json").read_text())
-        described = json.loads((out / "croissant.json").read_text())
-        manifest["files"].pop("croissant.json")
-        hashes = manifest["files"].pop("bags.parquet"), manifest["files"]["instances.parquet"]
-        assert {file["sha256"] for file in described["distribution"]} > set(hashes)
-        described["distribution"] = None  # holds the hash of the noisy labels
-        instances = (out / "instances.parquet").read_bytes()
-        certificate = (out / "certificate.json").read_text()
-        outputs.append((made.stdout, manifest, instances, certificate, described))
-    assert outputs[0] == outputs[1]
-
-
 def test_the_summary_says_what_the_bags_keep(rents, tmp_path):
     out = tmp_path / "out"
     shown = release(rents, out, *PRIVATE, "--seed", "1").output

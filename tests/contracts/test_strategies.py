@@ -141,8 +141,11 @@ def test_bags_do_not_follow_the_order_of_the_table(strategy, features):
 
 
 @each
-def test_the_same_seed_gives_the_same_bags(strategy):
-    assert np.array_equal(assign(strategy, seed=3).index, assign(strategy, seed=3).index)
+def test_the_same_seed_gives_the_same_bags_and_features_stay_as_they_are(strategy):
+    X = np.random.default_rng(1).normal(size=(53, 3))
+    kept, first = X.copy(), assign(strategy, seed=3, X=X)
+    assert np.array_equal(first.index, assign(strategy, seed=3, X=X).index)
+    assert np.array_equal(X, kept)
 
 
 @each

@@ -165,35 +165,40 @@ def make_releases(directory: Path) -> dict[str, Any]:
     return {name: _read_release(directory / name) for name in requests}
 
 
-def make_models(directory: Path) -> dict[str, Any]:
-    """Write one model of each kind."""
+def _open_releases(bag_size: int) -> tuple[pa.Table, dict[str, Any], bw.Release, bw.Release]:
+    """Return a table, how it is released, and releases of its label and of classes."""
     table = make_table().drop_columns(["person", "key"])
-    numbers = {"label": "y", "bag_size": 9, "strategy": "random", "not_private": True}
-    release = bw.make_release(table, **filed(**numbers))
-    shares = bw.make_release(make_classes(table), **filed(**numbers, classes=CLASSES))
-    models = {
-        "fitted": bw.fit_release(release),
-        "log-link": bw.fit_release(release, family="poisson"),
-        "rate": bw.fit_release(
-            bw.make_release(with_exposure(table), **filed(**numbers, exposure="years")),
-            family="poisson",
-        ),
-        "one-class": bw.fit_release(shares, target="yes"),
-        "multinomial": bw.fit_release(shares),
-        "released": bw.release_model(table, label="y", bounds=(0, 10), **PRIVATE),
-    }
+    asked = {"label": "y", "bag_size": bag_size, "strategy": "random", "not_private": True}
+    classes = bw.make_release(make_classes(table), **filed(**asked, classes=CLASSES))
+    return table, asked, bw.make_release(table, **filed(**asked)), classes
+
+
+def _write_models(directory: Path, models: dict[str, Any], **how: bool) -> dict[str, Any]:
+    """Write models, and rows that they predict; return what is read of them."""
     for name, model in models.items():
-        model.save(directory / f"{name}.json", force=True)  # one of them is separated
+        model.save(directory / f"{name}.json", **how)
     (directory / PREDICTED).write_text(json.dumps(ROWS_TO_PREDICT) + "\n")
     return {f"{name}.json": _read_model(directory / f"{name}.json") for name in models}
 
 
+def make_models(directory: Path) -> dict[str, Any]:
+    """Write one model of each kind."""
+    table, asked, release, shares = _open_releases(9)
+    rates = bw.make_release(with_exposure(table), **filed(**asked, exposure="years"))
+    models = {
+        "fitted": bw.fit_release(release),
+        "log-link": bw.fit_release(release, family="poisson"),
+        "rate": bw.fit_release(rates, family="poisson"),
+        "one-class": bw.fit_release(shares, target="yes"),
+        "multinomial": bw.fit_release(shares),
+        "released": bw.release_model(table, label="y", bounds=(0, 10), **PRIVATE),
+    }
+    return _write_models(directory, models, force=True)  # one of them is separated
+
+
 def make_trees(directory: Path) -> dict[str, Any]:
     """Write boosted trees for numbers and for classes, with each link, and few of them."""
-    table = make_table().drop_columns(["person", "key"])
-    numbers = {"label": "y", "bag_size": 6, "strategy": "random", "not_private": True}
-    release = bw.make_release(table, **filed(**numbers))
-    shares = bw.make_release(make_classes(table), **filed(**numbers, classes=CLASSES))
+    _, _, release, shares = _open_releases(6)
     few = {"max_rounds": 3, "leaves": 3, "random_state": 0, "n_jobs": 1}
     models = {
         "numbers": bw.fit_estimator(release, bw.BaggedBooster(**few)),
@@ -201,10 +206,7 @@ def make_trees(directory: Path) -> dict[str, Any]:
         "one-class": bw.fit_estimator(shares, bw.BaggedBooster("bernoulli", **few), target="yes"),
         "classes": bw.fit_estimator(shares, bw.BaggedClassifier(**few)),
     }
-    for name, model in models.items():
-        model.save(directory / f"{name}.json")
-    (directory / PREDICTED).write_text(json.dumps(ROWS_TO_PREDICT) + "\n")
-    return {f"{name}.json": _read_trees(directory / f"{name}.json") for name in models}
+    return _write_models(directory, models)
 
 
 def make_tables(directory: Path) -> dict[str, Any]:
@@ -212,15 +214,14 @@ def make_tables(directory: Path) -> dict[str, Any]:
     table = make_table().select(["x", "city", "y"]).to_pandas()
     rows, label = table[["x", "city"]], (table.y > 5).astype(float)
     binned = rows.assign(x=np.searchsorted([-0.5, 0.5], rows.x), y=label)
-    for family in ("bernoulli", "poisson"):
-        tables = [
-            bw.LabelTable(cells.y.agg(["sum"]).reset_index(), names, {"x": [-0.5, 0.5]})
-            for names in (["city"], ["x", "city"])
-            for cells in [binned.groupby(names)]
-        ]
-        bw.fit(rows, tables=tables, family=family, label="y").save(directory / f"{family}.json")
-    (directory / PREDICTED).write_text(json.dumps(ROWS_TO_PREDICT) + "\n")
-    return {path.name: _read_model(path) for path in sorted(directory.glob("[bp]*.json"))}
+    tables = [
+        bw.LabelTable(cells.y.agg(["sum"]).reset_index(), names, {"x": [-0.5, 0.5]})
+        for names in (["city"], ["x", "city"])
+        for cells in [binned.groupby(names)]
+    ]
+    families = ("bernoulli", "poisson")
+    models = {name: bw.fit(rows, tables=tables, family=name, label="y") for name in families}
+    return _write_models(directory, models)
 
 
 def make_evaluations(directory: Path) -> dict[str, Any]:
@@ -270,24 +271,13 @@ def _read_release(path: Path) -> dict[str, Any]:
 
 def _read_model(path: Path) -> dict[str, Any]:
     model = bw.load_model(path)
-    rows = json.loads((path.parent / PREDICTED).read_text())
+    rows = pa.table(json.loads((path.parent / PREDICTED).read_text()))
+    rated = {} if getattr(model, "exposure", None) is None else {"rate": True}
+    of_trees = isinstance(model, bw.TreeModel)
     return {
         **_promise(path),
-        "predictions": model.predict(
-            pa.table(rows), **({} if model.exposure is None else {"rate": True})
-        ).tolist(),
-        "coefficients": model.coefficients(),
-        "classes": None if model.classes is None else list(model.classes),
-    }
-
-
-def _read_trees(path: Path) -> dict[str, Any]:
-    model = bw.TreeModel.load(path)
-    rows = json.loads((path.parent / PREDICTED).read_text())
-    return {
-        **_promise(path),
-        "predictions": model.predict(pa.table(rows)).tolist(),
-        "n_trees": model.n_trees,
+        "predictions": model.predict(rows, **rated).tolist(),
+        **({"n_trees": model.n_trees} if of_trees else {"coefficients": model.coefficients()}),
         "classes": None if model.classes is None else list(model.classes),
     }
 
@@ -340,7 +330,7 @@ MAKERS: dict[str, Callable[[Path], dict[str, Any]]] = {
 READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "release": _read_release,
     "model": _read_model,
-    "trees": _read_trees,
+    "trees": _read_model,
     "tables": _read_model,
     "evaluation": _read_evaluation,
     "annotation": _read_project,

@@ -14,7 +14,6 @@ from bagwise.glm.statistic import family_to_release, fit_statistics
 from bagwise.privacy import private_model
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.private_model import design_model, release_statistics, unit_columns
-from bagwise.release import build
 from bagwise.rng import SimulatedNoise
 from bagwise.verifier import verify
 from tests.privacy.events import model
@@ -130,7 +129,7 @@ def test_the_gaussian_model_is_the_posterior_mean_and_tau_the_most_likely():
 def test_intervals_cover(family, norm):
     """95 % intervals of every coefficient, over labels and noise drawn anew."""
     X, design, event, kind, bounds, truth = setting(family, norm=norm)
-    rng, source, draws = np.random.default_rng(1), SimulatedNoise(2), 250
+    rng, source, draws = np.random.default_rng(1), SimulatedNoise(2), 150
     off = []
     for _ in range(draws):
         y = draw_labels(X, kind, truth, rng)
@@ -138,7 +137,7 @@ def test_intervals_cover(family, norm):
         fit = fit_statistics(X, found, design=design, family=kind, bounds=bounds)
         off.append((fit.unshrunk - truth) / fit.standard_errors)
     covered = np.mean(np.abs(off) < 1.96, axis=0)
-    # Seven standard deviations of a share of 250 draws.
+    # Seven standard deviations of a share of 150 draws.
     assert np.all(np.abs(covered - 0.95) < 7 * np.sqrt(0.95 * 0.05 / draws))
     # The twin: errors that are too small by half do not.
     assert np.all(np.mean(np.abs(off) < 0.98, axis=0) < 0.95 - 7 * np.sqrt(0.95 * 0.05 / draws))
@@ -179,38 +178,6 @@ def small_table(seed=0, n=400):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=n)
     return pa.table({"x": x, "z": rng.normal(size=n), "y": rng.poisson(np.exp(0.5 + 0.3 * x))})
-
-
-@pytest.mark.parametrize("family", ["gaussian", "poisson"])
-def test_labels_with_the_same_noisy_statistics_give_the_same_bytes(family, monkeypatch):
-    """Whatever the labels are, a model is a function of features and noisy statistics alone."""
-    monkeypatch.setattr(build, "secret_order", lambda n, _: np.arange(n))
-    exactly, sums = private_model._integer_statistics, []
-
-    def remembered(*arguments):
-        sums.append(exactly(*arguments))
-        return sums[-1]
-
-    released = np.array([40_000, -90_000, 30_000, 9_000_000])
-    monkeypatch.setattr(private_model, "_integer_statistics", remembered)
-    monkeypatch.setattr(
-        "bagwise.privacy.laws.Laplace.draw",
-        lambda *_: released - sums[-1],  # noise that hides everything
-    )
-    table = small_table()
-    shuffled = np.random.default_rng(9).permutation(12 - table["y"].to_numpy())
-    other = table.set_column(2, "y", pa.array(shuffled))
-    a, b = (
-        bw.release_model(each, label="y", bounds=(0, 16), epsilon=1.0, family=family)
-        for each in (table, other)
-    )
-    assert not np.array_equal(sums[0], sums[1])
-    assert a.digest == b.digest
-    released[1] += 500  # the twin
-    assert (
-        bw.release_model(table, label="y", bounds=(0, 16), epsilon=1.0, family=family).digest
-        != a.digest
-    )
 
 
 @pytest.mark.parametrize("family", ["gaussian", "bernoulli", "poisson", "gamma"])

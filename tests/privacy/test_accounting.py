@@ -135,16 +135,3 @@ def test_two_mean_losses_by_brute_force():
         assert delta <= total_delta([event, event], epsilon) + 1e-12
     # One of them alone would promise too much for both.
     assert np.maximum(0, p - math.exp(0.7) * q).sum() > total_delta([event], 0.7)
-
-
-def test_composition_agrees_with_sampling_the_joint_loss():
-    """The privacy loss of two independent Gaussians is that of one with the hypotenuse."""
-    rng = np.random.default_rng(0)
-    first, second = 0.6, 0.8
-    z = rng.standard_normal((2, 200_000))
-    loss = first * z[0] + first**2 / 2 + second * z[1] + second**2 / 2
-    sample = np.maximum(0, -np.expm1(0.5 - loss))
-    from tests import stats as checks
-
-    assert checks.mean_is(sample, gaussian_delta(0.5, math.hypot(first, second)))
-    assert not checks.mean_is(sample, gaussian_delta(0.5, 1.05 * math.hypot(first, second)))

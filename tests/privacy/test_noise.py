@@ -65,18 +65,6 @@ def test_bounds_too_narrow_for_a_grid_are_refused():
         ExactCalibration(1.0, 1e-5, (0.0, 5e-324))
 
 
-def test_means_carry_noise_by_the_size_of_their_own_bag():
-    """Bags of 1 and of 4: the noise of a mean is the common scale divided by the size."""
-    index = np.repeat(np.arange(40_000), [1, 4] * 20_000)
-    bags = Bags(index)
-    labels = np.full(index.size, 1.0)
-    event = Mechanism(BagMeans(STEP), (Gaussian(LABEL_STEPS // 2),))
-    noise = noisy_bag_labels(labels, bags, bounds=BOUNDS, event=event, source=SecureNoise()) - 1.0
-    assert stats.sd_is(noise[bags.sizes == 1], 2.0)
-    assert stats.sd_is(noise[bags.sizes == 4], 0.5)
-    assert not stats.sd_is(noise[bags.sizes == 4], 0.55)
-
-
 def test_published_values_lie_on_the_public_grid():
     bags = Bags(np.repeat(np.arange(500), 2))
     labels = np.random.default_rng(0).uniform(-1, 3, size=1000)
@@ -108,13 +96,24 @@ def test_noisy_labels_have_noise_of_their_own():
     assert np.unique(noise).size > 30_000
 
 
-def test_picks_carry_noise_by_the_size_of_their_bag():
-    bags = Bags(np.repeat(np.arange(40_000), [1, 3] * 20_000))
-    event = Mechanism(
-        BagPicks((1, 3), 1, STEP), (Gaussian(LABEL_STEPS // 2), Gaussian(LABEL_STEPS // 8))
-    )
+@pytest.mark.parametrize(
+    ("larger", "event"),
+    [
+        (4, Mechanism(BagMeans(STEP), (Gaussian(LABEL_STEPS // 2),))),
+        (
+            3,
+            Mechanism(
+                BagPicks((1, 3), 1, STEP), (Gaussian(LABEL_STEPS // 2), Gaussian(LABEL_STEPS // 8))
+            ),
+        ),
+    ],
+    ids=["means", "picks"],
+)
+def test_labels_carry_noise_by_the_size_of_their_own_bag(larger, event):
+    """The noise of a mean is the common scale divided by the size; picks have one for each size."""
+    bags = Bags(np.repeat(np.arange(40_000), [1, larger] * 20_000))
     labels = np.full(bags.n_rows, 1.0)
     noise = noisy_bag_labels(labels, bags, bounds=BOUNDS, event=event, source=SecureNoise()) - 1.0
     assert stats.sd_is(noise[bags.sizes == 1], 2.0)
-    assert stats.sd_is(noise[bags.sizes == 3], 0.5)
-    assert not stats.sd_is(noise[bags.sizes == 3], 0.55)
+    assert stats.sd_is(noise[bags.sizes == larger], 0.5)
+    assert not stats.sd_is(noise[bags.sizes == larger], 0.55)

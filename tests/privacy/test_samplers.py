@@ -36,27 +36,27 @@ class Scripted(NoiseSource):
         return np.array(drawn, dtype=np.uint64)
 
 
-def log_weights(kind, scale, support):
+def weights_of(kind, support, scale, shift=1, inner=1):
+    """How likely the noise is at whole numbers, but for a factor."""
+    if kind == "staircase":
+        periods, rest = np.divmod(np.abs(support), shift)
+        return np.exp(-shift / scale) ** np.where(rest < inner, periods, periods + 1).astype(float)
     support = np.asarray(support, dtype=float)
-    return {"laplace": -np.abs(support) / scale, "gaussian": -(support**2) / (2 * scale**2)}[kind]
+    return np.exp(-np.abs(support) / scale if kind == "laplace" else -((support / scale) ** 2) / 2)
 
 
-def fits(draws, kind, scale):
+def fits(draws, kind, scale, **steps):
     """Chi-square test of the draws against the exact probabilities, tails pooled."""
-    reach = int(np.abs(draws).max()) + int(60 * scale)
-    weights = np.exp(log_weights(kind, scale, np.arange(-reach, reach + 1)))
+    reach = int(np.abs(draws).max()) + int(60 * scale) + steps.get("shift", 0)
+    weights = weights_of(kind, np.arange(-reach, reach + 1), scale, **steps)
     expected = draws.size * weights / weights.sum()
     observed = np.bincount(draws + reach, minlength=2 * reach + 1)
     # Every cell expects at least 20: what lies beyond is pooled, with a neighbour if it must.
     first, last = np.flatnonzero(expected >= 20)[[0, -1]]
     shift = int(expected[:first].sum() < 20)
     edges = [0, *range(first + shift, last + 2 - shift)]
-    return bool(
-        distributions.chisquare(
-            np.add.reduceat(observed, edges), np.add.reduceat(expected, edges)
-        ).pvalue
-        > stats.ALPHA
-    )
+    seen, stated = (np.add.reduceat(cells, edges) for cells in (observed, expected))
+    return bool(distributions.chisquare(seen, stated).pvalue > stats.ALPHA)
 
 
 def bits_of_exp(gamma, bits):
@@ -90,40 +90,31 @@ def test_probabilities_are_exact_and_not_five_percent_off(kind, scale, source):
 
 
 @pytest.mark.parametrize("scale", [10**4, 10**6, 2**31])
-def test_large_gaussians_have_their_spread_tails_and_sign(scale):
-    draws = discrete_gaussian(1_000_000, scale=scale, source=SecureNoise())
-    assert stats.sd_is(draws, scale)
-    assert not stats.sd_is(draws, 1.05 * scale)
-    assert not stats.sd_is(draws, 0.95 * scale)
-    assert stats.mean_is(draws, 0.0)
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_large_draws_have_their_spread_tails_and_sign(kind, scale):
+    draws = SAMPLERS[kind](1_000_000, scale=scale, source=SecureNoise())
     assert stats.is_uniform([np.sum(draws < 0), np.sum(draws > 0)])
+    if kind == "gaussian":
+        assert stats.sd_is(draws, scale)
+        assert not stats.sd_is(draws, 1.05 * scale)
+        assert not stats.sd_is(draws, 0.95 * scale)
+        assert stats.mean_is(draws, 0.0)
     for k in (1, 2, 3, 4):
         beyond = int(np.sum(np.abs(draws) > k * scale))
-        # The first integer beyond is k * scale + 1. A sum over integers is the integral from half
-        # a step before, up to scale**-2: nothing at these scales.
-        assert tail_is(beyond, draws.size, k + 0.5 / scale)
-        if k < 4:  # 63 draws beyond 4 would not tell 5 % for sure
-            assert not tail_is(beyond, draws.size, (k + 0.5 / scale) / 1.05)
+        assert tail_is(kind, beyond, draws.size, k * scale, scale)
+        if k < 4 or kind == "laplace":  # 63 draws beyond 4 would not tell 5 % for sure
+            assert not tail_is(kind, beyond, draws.size, k * scale, 1.05 * scale)
 
 
-@pytest.mark.parametrize("scale", [10**4, 10**6, 2**31])
-def test_large_laplaces_have_their_tails_and_sign(scale):
-    draws = discrete_laplace(1_000_000, scale=scale, source=SecureNoise())
-    assert stats.is_uniform([np.sum(draws < 0), np.sum(draws > 0)])
-    for k in (1, 2, 3, 4):
-        beyond = int(np.sum(np.abs(draws) > k * scale))
-        assert laplace_tail_is(beyond, draws.size, k * scale, scale)
-        assert not laplace_tail_is(beyond, draws.size, k * scale, 1.05 * scale)
+def tail_is(kind, beyond, count, limit, scale):
+    """Use the geometric sum: P(|y| > limit) = 2 exp(-(limit + 1)/scale) / (1 + exp(-1/scale)).
 
-
-def tail_is(beyond, count, deviations):
-    chance = 2 * distributions.norm.sf(deviations)
-    return distributions.binomtest(beyond, count, chance).pvalue > stats.ALPHA
-
-
-def laplace_tail_is(beyond, count, limit, scale):
-    """Use the geometric sum: P(|y| > limit) = 2 exp(-(limit + 1)/scale) / (1 + exp(-1/scale))."""
-    chance = 2 * np.exp(-(limit + 1) / scale) / (1 + np.exp(-1 / scale))
+    A sum of Gaussian weights over integers is the integral from half a step before, up to
+    scale**-2: nothing at these scales.
+    """
+    chance = 2 * distributions.norm.sf((limit + 0.5) / scale)
+    if kind == "laplace":
+        chance = 2 * np.exp(-(limit + 1) / scale) / (1 + np.exp(-1 / scale))
     return distributions.binomtest(beyond, count, chance).pvalue > stats.ALPHA
 
 
@@ -275,25 +266,6 @@ def test_the_logarithm_is_within_the_bound_that_the_margin_assumes():
 # Staircases
 
 
-def staircase_weights(shift, scale, inner, support):
-    periods, rest = np.divmod(np.abs(support), shift)
-    return np.exp(-shift / scale) ** np.where(rest < inner, periods, periods + 1).astype(float)
-
-
-def staircase_fits(draws, shift, scale, inner):
-    """Chi-square test against the exact probabilities, pooled from where fewer than 20 are due."""
-    reach = int(np.abs(draws).max()) + int(42 * scale) + shift
-    weights = staircase_weights(shift, scale, inner, np.arange(-reach, reach + 1))
-    expected = draws.size * weights / weights.sum()
-    observed = np.bincount(draws + reach, minlength=2 * reach + 1)
-    first, last = np.flatnonzero(expected >= 20)[[0, -1]]
-    if expected[:first].sum() < 20:  # a tail that is too light joins its neighbour
-        first, last = first + 1, last - 1
-    edges = [0, *range(first, last + 2)]
-    seen, stated = (np.add.reduceat(cells, edges) for cells in (observed, expected))
-    return distributions.chisquare(seen, stated).pvalue > stats.ALPHA
-
-
 STAIRCASES = [(5, 4, 2), (5, 4, 5), (1, 1, 1), (12, 3, 2), (12, 1, 1), (3, 40, 1), (7, 2, 4)]
 
 
@@ -304,11 +276,12 @@ def test_staircases_have_their_probabilities(shift, scale, inner, source):
         400_000, shift=shift, scale=scale, inner=inner, source=SOURCES[source]()
     )
     assert draws.dtype == np.int64
-    assert staircase_fits(draws, shift, scale, inner)
+    steps = {"shift": shift, "inner": inner}
+    assert fits(draws, "staircase", scale, **steps)
     # At 12 of epsilon hardly anything leaves the highest step, whatever the scale.
-    assert not staircase_fits(draws, shift, 1.05 * scale, inner) or shift == 12 * scale
+    assert shift == 12 * scale or not fits(draws, "staircase", 1.05 * scale, **steps)
     wider = inner - 1 if inner == shift else inner + 1
-    assert wider == 0 or not staircase_fits(draws, shift, scale, wider)
+    assert wider == 0 or not fits(draws, "staircase", scale, shift=shift, inner=wider)
 
 
 @pytest.mark.parametrize("shift", [3, 2**18, 2**40])

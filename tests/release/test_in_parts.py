@@ -122,6 +122,18 @@ def case(request):
     return request.param
 
 
+def released(source, folder, **asked):
+    """Return a release, and as it is read back."""
+    release: Any = bw.make_release(str(source), **filed(engine="spark", spill=folder, **asked))
+    read = bw.Release.load(release.save(folder / "out"))
+    read.verify()
+    return release, read
+
+
+def labels_of(read, table):
+    return table["y"].to_numpy()[read.instances["key"].to_numpy() // 7]
+
+
 def by_key(table):
     return table.take(pa.array(np.argsort(table["key"].to_numpy())))
 
@@ -144,9 +156,7 @@ def test_rows_of_a_bag_stand_together_in_no_order_of_the_source(make, case):
     index = release.bags.index
     starts = np.flatnonzero(np.diff(index[index >= 0])) + 1
     assert starts.size == release.bags.n_bags - 1
-    keys = release.instances["key"].to_numpy()
-    # A fair order has (n - 1) / 2 rises, with a variance of (n + 1) / 12: six deviations.
-    assert abs(np.sum(np.diff(keys) > 0) - (N - 1) / 2) < 6 * np.sqrt((N + 1) / 12)
+    assert in_a_fair_order(release.instances["key"].to_numpy())
 
 
 def read_all(parts, names):
@@ -285,9 +295,7 @@ def test_labels_are_centred_on_a_private_model_where_the_rows_are(people, tmp_pa
     path, table = people
     asked = {**PRIVATE, "strategy": "random", "tighten": "none", "centre": "model"}
     asked |= {"epsilon": 4.0, "features": ["a", "b", "city"]}
-    release: Any = bw.make_release(str(path), **filed(engine="spark", spill=tmp_path, **asked))
-    read = bw.Release.load(release.save(tmp_path / "out"))
-    read.verify()
+    release, read = released(path, tmp_path, **asked)
     assert in_a_fair_order(read_all(release.bags.parts, ["key"])["key"].to_numpy())
     local = bw.make_release(table, **filed(**asked))
     assert release.provenance == local.provenance
@@ -299,7 +307,7 @@ def test_labels_are_centred_on_a_private_model_where_the_rows_are(people, tmp_pa
     *looks, means = release.certificate.events
     assert [look.hides for look in looks] == ["model", "limit"]
     assert means.hides == "bag means"
-    labels = table["y"].to_numpy()[read.instances["key"].to_numpy() // 7]
+    labels = labels_of(read, table)
     predictions = predictions_of(read, read.model)
     left, expected = centred_steps(labels, predictions, bounds=(-9, 9), step=means.grid_step)
     assert 0.5 < release.certificate.limit < 4.6  # as far as a strong signal leaves labels
@@ -340,19 +348,11 @@ def test_models_are_those_of_the_local_engine(make, table):
 
 
 def test_a_private_range_is_found_from_counts(files, tmp_path):
-    release = bw.make_release(
-        str(files),
-        **filed(
-            strategy="random",
-            engine="spark",
-            spill=tmp_path,
-            **{**PRIVATE, "bounds": (-900, 900), "tighten": "range"},
-        ),
-    )
+    asked = {**PRIVATE, "strategy": "random", "bounds": (-900, 900), "tighten": "range"}
+    release, _ = released(files, tmp_path, **asked)
     low, high = release.certificate.tightened
     assert -100 < low < 0 < high < 100
     assert release.certificate.epsilon == 2.0
-    bw.Release.load(release.save(tmp_path / "out")).verify()
 
 
 def test_the_planner_chooses_what_it_chooses_in_memory(make, table, files, workers):
@@ -406,9 +406,7 @@ def people(table, tmp_path_factory):
 def test_units_are_counted_in_their_bags(people, tmp_path):
     path, table = people
     asked = {**PLAIN, "bag_size": None, "unit": "person"}
-    release: Any = bw.make_release(str(path), **filed(engine="spark", spill=tmp_path, **asked))
-    read = bw.Release.load(release.save(tmp_path / "out"))
-    read.verify()
+    release, read = released(path, tmp_path, **asked)
     local = bw.make_release(table, **filed(**asked))
     assert release.provenance == local.provenance  # planned on the same people
     assert release.certificate.unit_rows == local.certificate.unit_rows
@@ -455,8 +453,7 @@ def test_bags_keep_to_strata_and_exposure_leaves_with_its_row(
     asked = {
         **PLAIN, "features": ["a", "b"], "within": "city", "exposure": "span", "strategy": "random"
     }  # fmt: skip
-    release: Any = bw.make_release(str(path), **filed(engine="spark", spill=tmp_path, **asked))
-    read = bw.Release.load(release.save(tmp_path / "out"))
+    release, read = released(path, tmp_path, **asked)
     assert any("no bag crosses a stratum" in one for one in read.verify().checks)
     local = bw.make_release(table, **filed(**asked))
     assert release.provenance == local.provenance
@@ -508,12 +505,9 @@ def classed(table, tmp_path_factory):
 def test_shares_of_classes_are_counted_where_the_rows_are(classed, tmp_path):
     path, table, codes = classed
     asked = {"label": "y", "classes": CLASSES, "id": "key", "epsilon": 2.0, "bag_size": K}
-    release = bw.make_release(
-        str(path), **filed(engine="spark", spill=tmp_path, strategy="random", **asked)
-    )
-    read = bw.Release.load(release.save(tmp_path / "out"))
-    read.verify()
-    local = bw.make_release(table, **filed(strategy="random", **asked))
+    asked["strategy"] = "random"
+    release, read = released(path, tmp_path, **asked)
+    local = bw.make_release(table, **filed(**asked))
     assert release.certificate.events == local.certificate.events
     assert release.provenance == local.provenance
     rows = one_hot(codes[read.instances["key"].to_numpy() // 7], 3)
@@ -539,9 +533,7 @@ def test_classes_stay_with_their_rows_in_a_secret_order(classed, workers):
 @pytest.mark.filterwarnings("ignore::bagwise.errors.DominatedWarning")
 def test_picked_labels_are_those_of_one_row_of_each_bag(files, table, tmp_path):
     asked = {**PLAIN, "strategy": "random", "label_kind": "pick"}
-    release: Any = bw.make_release(str(files), **filed(engine="spark", spill=tmp_path, **asked))
-    read = bw.Release.load(release.save(tmp_path / "out"))
-    read.verify()
+    release, read = released(files, tmp_path, **asked)
     assert read.label_kind == "pick"
     rule = ExactCalibration(2.0, 0.0, (-9.0, 9.0))
     assert release.certificate.events == (bag_picks(rule, sizes=read.bags.sizes.tolist()),)
@@ -600,18 +592,10 @@ OPEN = {"label": "y", "id": "key", "not_private": True, "bag_size": K}
 WORTH = "ignore::bagwise.errors.LeakWarning"
 
 
-def labels_of(read, table):
-    return table["y"].to_numpy()[read.instances["key"].to_numpy() // 7]
-
-
 @pytest.mark.filterwarnings(WORTH)
 @pytest.mark.parametrize("asked", [{"strategy": "random"}, {"strategy": "sorted"}, {}])
 def test_releases_that_are_not_private_have_exact_means(files, table, tmp_path, asked):
-    release: Any = bw.make_release(
-        str(files), **filed(engine="spark", spill=tmp_path, **OPEN, **asked)
-    )
-    read = bw.Release.load(release.save(tmp_path / "out"))
-    read.verify()
+    release, read = released(files, tmp_path, **OPEN, **asked)
     assert read.certificate.headline == "NOT PRIVATE"
     assert len(release.bags.parts.sizes) > 1
     labels = labels_of(read, table)
@@ -622,36 +606,25 @@ def test_releases_that_are_not_private_have_exact_means(files, table, tmp_path, 
 
 
 @pytest.mark.filterwarnings(WORTH)
-def test_clipped_and_picked_labels_without_noise(files, table, tmp_path):
-    for kind in ("mean", "pick"):
-        asked = {**OPEN, "bounds": (-1, 1), "label_kind": kind, "strategy": "random"}
-        release: Any = bw.make_release(str(files), **filed(engine="spark", spill=tmp_path, **asked))
-        read = bw.Release.load(release.save(tmp_path / kind))
-        clipped = np.clip(labels_of(read, table), -1, 1)
-        if kind == "mean":
-            np.testing.assert_allclose(read.labels, read.bags.mean(clipped), rtol=1e-12)
-        for bag in range(read.bags.n_bags):
-            own = clipped[read.bags.index == bag]
-            assert own.min() - 1e-12 <= read.labels[bag] <= own.max() + 1e-12
-            assert (read.labels[bag] in own.tolist()) == (kind == "pick") or own.var() == 0
+@pytest.mark.parametrize("kind", ["mean", "pick"])
+def test_clipped_and_picked_labels_without_noise(files, table, tmp_path, kind):
+    asked = {**OPEN, "bounds": (-1, 1), "label_kind": kind, "strategy": "random"}
+    _, read = released(files, tmp_path, **asked)
+    clipped = np.clip(labels_of(read, table), -1, 1)
+    if kind == "mean":
+        np.testing.assert_allclose(read.labels, read.bags.mean(clipped), rtol=1e-12)
+    for bag in range(read.bags.n_bags):
+        own = clipped[read.bags.index == bag]
+        assert own.min() - 1e-12 <= read.labels[bag] <= own.max() + 1e-12
+        assert (read.labels[bag] in own.tolist()) == (kind == "pick") or own.var() == 0
 
 
 @pytest.mark.filterwarnings(WORTH)
 @pytest.mark.parametrize("kind", ["mean", "pick"])
 def test_classes_without_noise(classed, tmp_path, kind):
     path, _, codes = classed
-    release: Any = bw.make_release(
-        str(path),
-        label="y",
-        classes=CLASSES,
-        id="key",
-        bag_size=K,
-        strategy="random",
-        not_private=True,
-        bagging=bw.Bagging(label_kind=kind),
-        engine=bw.Engine(name="spark", spill=tmp_path),
-    )
-    read = bw.Release.load(release.save(tmp_path / "out"))
+    asked = {**OPEN, "classes": CLASSES, "strategy": "random", "label_kind": kind}
+    _, read = released(path, tmp_path, **asked)
     own = read.bags.mean(one_hot(codes[read.instances["key"].to_numpy() // 7], 3) * 1.0)
     if kind == "mean":
         np.testing.assert_allclose(read.labels, own)
@@ -660,29 +633,24 @@ def test_classes_without_noise(classed, tmp_path, kind):
         assert np.all(own[read.labels > 0] > 0)
 
 
-def test_bags_follow_groups_and_small_ones_are_merged(people, tmp_path, monkeypatch):
+@pytest.mark.parametrize("within", [(), ("city",)])
+def test_bags_follow_groups_and_small_ones_are_merged(people, tmp_path, monkeypatch, within):
     monkeypatch.setattr(bags_in_parts, "CELL", 700)
     path, table = people
-    for within in ((), ("city",)):
-        asked = {**PLAIN, "features": ["a", "b"], "by": "count", "within": within, "bag_size": 50}
-        release: Any = bw.make_release(str(path), **filed(engine="spark", spill=tmp_path, **asked))
-        read = bw.Release.load(release.save(tmp_path / f"out{len(within)}"))
-        read.verify()
-        local = bw.make_release(table, **filed(**asked))
-        assert release.provenance == local.provenance
-        assert release.certificate.events == local.certificate.events
-        assert sorted(read.bags.sizes.tolist()) == sorted(local.bags.sizes.tolist())
-        assert len(release.bags.parts.sizes) > 1
-        names = ["count", *within]
-        groups = number_groups(read.instances, names, role="by")
-        assert len(set(zip(groups, read.bags.index, strict=True))) == groups.max() + 1
+    asked = {**PLAIN, "features": ["a", "b"], "by": "count", "within": within, "bag_size": 50}
+    release, read = released(path, tmp_path, **asked)
+    local = bw.make_release(table, **filed(**asked))
+    assert release.provenance == local.provenance
+    assert release.certificate.events == local.certificate.events
+    assert sorted(read.bags.sizes.tolist()) == sorted(local.bags.sizes.tolist())
+    assert len(release.bags.parts.sizes) > 1
+    groups = number_groups(read.instances, ["count", *within], role="by")
+    assert len(set(zip(groups, read.bags.index, strict=True))) == groups.max() + 1
 
 
 def test_single_labels_are_reported_one_by_one(files, table, tmp_path):
     asked = {"label": "y", "id": "key", "bounds": (-9, 9), "epsilon": 8.0, "noise": "unbiased"}
-    release: Any = bw.make_release(str(files), **filed(engine="spark", spill=tmp_path, **asked))
-    read = bw.Release.load(release.save(tmp_path / "out"))
-    read.verify()
+    release, read = released(files, tmp_path, **asked)
     local = bw.make_release(table, **filed(**asked))
     assert release.certificate.events == local.certificate.events
     assert read.bags.n_bags == N
@@ -696,8 +664,7 @@ def test_single_labels_are_reported_one_by_one(files, table, tmp_path):
 
 def test_what_a_flexible_learner_gets_is_chosen_as_in_memory(files, table, tmp_path):
     asked = {"label": "y", "id": "key", "bounds": (-9, 9), "epsilon": 8.0, "learner": "flexible"}
-    release: Any = bw.make_release(str(files), **filed(engine="spark", spill=tmp_path, **asked))
-    bw.Release.load(release.save(tmp_path / "out")).verify()
+    release, _ = released(files, tmp_path, **asked)
     local = bw.make_release(table, **filed(**asked))
     assert release.provenance.strategy == local.provenance.strategy
     assert release.provenance.bag_size == local.provenance.bag_size
@@ -706,9 +673,7 @@ def test_what_a_flexible_learner_gets_is_chosen_as_in_memory(files, table, tmp_p
 @pytest.mark.parametrize("strategy", [bw.KMeansBags(scale="model"), "optimal"])
 def test_other_compact_bags_are_formed_in_cells(files, table, tmp_path, strategy):
     asked = {**PLAIN, "features": ["a", "b"], "strategy": strategy}
-    release: Any = bw.make_release(str(files), **filed(engine="spark", spill=tmp_path, **asked))
-    read = bw.Release.load(release.save(tmp_path / "out"))
-    read.verify()
+    release, read = released(files, tmp_path, **asked)
     assert len(release.bags.parts.sizes) > 1
     local = bw.make_release(table, **filed(**asked))
     assert release.provenance == local.provenance

@@ -145,54 +145,6 @@ def test_how_privately_never_depends_on_labels(table):
         assert found[0] == found[1]
 
 
-DECIDED: dict[str, dict[str, Any]] = {
-    "planned late": {"bag_size": "auto", "strategy": "auto", "centre": "model"},
-    "with a delta": {"bag_size": "auto", "strategy": "auto", "centre": "model", "delta": 1e-6},
-    "sorted by the model": {"strategy": "sorted", "centre": "model"},
-    "sorted by noise": {"strategy": "sorted", "scores": "noisy-labels", "centre": "model"},
-    "of units": {"unit": "who", "exclude": (), "centre": "model"},
-    "picks": {"label_kind": "pick", "strategy": "sorted"},
-}
-
-
-@pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
-@pytest.mark.parametrize("kind", DECIDED)
-def test_decisions_are_functions_of_public_and_paid_values(monkeypatch, kind):
-    """With what was paid for held fast, labels change nothing but the labels of bags."""
-    paid, table = {}, make_table(n=4000)
-
-    def hold(module, name):
-        original = getattr(module, name)
-
-        def held(*args, **kwargs):
-            if name not in paid:
-                paid[name] = original(*args, **kwargs)
-            return paid[name]
-
-        monkeypatch.setattr(module, name, held)
-
-    for name in ("tightened", "limit_of", "release_statistics", "noisy_labels"):
-        hold(answers, name)
-    rng = np.random.default_rng(5)
-    place = table.column_names.index("y")
-    other = table.set_column(place, "y", pa.array(rng.uniform(100, 400, size=4000)))
-    asked = {"tighten": "range", "keep_order": True, "seed": 1, **DECIDED[kind]}
-    one, two = (release(rows, **asked) for rows in (table, other))
-    assert one.provenance == two.provenance
-    unmarked = (dataclasses.replace(made.certificate, mark=None) for made in (one, two))
-    assert next(unmarked) == next(unmarked)
-    assert np.array_equal(one.bags.index, two.bags.index)
-    assert (one.model is None) == (two.model is None)
-    assert one.model is None or np.array_equal(one.model.coef, two.model.coef)
-    assert not np.allclose(one.labels, two.labels)
-    # The twin: a range that is read off the labels, unpaid for, shows.
-    monkeypatch.setattr(
-        answers, "tightened", lambda labels, *_, **__: (-400.0, float(labels.max()))
-    )
-    one, two = (release(rows, **asked) for rows in (table, other))
-    assert one.certificate.tightened != two.certificate.tightened
-
-
 def test_a_label_moves_a_centred_sum_by_the_limit_at_most(monkeypatch):
     """By brute force over labels: whole steps, whatever predictions and labels are."""
     rng = np.random.default_rng(0)

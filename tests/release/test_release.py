@@ -23,8 +23,9 @@ from bagwise.errors import (
     StrategyError,
     WeakPromiseWarning,
 )
-from bagwise.files.json_files import write_json
+from bagwise.files.json_files import canonical, write_json
 from bagwise.files.parquet_files import write_plain
+from bagwise.requests.provenance import NothingToPlan
 from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from tests.forging import rehash
@@ -271,21 +272,6 @@ def test_training_data_repeats_labels_and_fit_params_align(table):
     np.testing.assert_allclose(params["noise_sd"], release.noise_sd[bag_ids])
 
 
-def test_private_labels_are_clipped_without_a_trace(table, tmp_path):
-    """Labels at the edge of the bounds and far beyond it give the same release, noise apart."""
-    edge = pa.table({"x": table["x"], "y": np.where(np.arange(60) < 30, 0.0, 10.0)})
-    beyond = pa.table({"x": table["x"], "y": np.where(np.arange(60) < 30, -1e9, 1e9)})
-    manifests = []
-    for name, data in (("edge", edge), ("beyond", beyond)):
-        release = make(data, seed=3, keep_order=True, **PRIVATE)
-        out = release.save(tmp_path / name)
-        manifests.append(json.loads((out / "manifest.json").read_text()))
-        assert np.abs(release.labels - 5).max() < 5 + 40 * release.noise_sd.max()
-    for manifest in manifests:
-        manifest.pop("files")
-    assert manifests[0] == manifests[1]
-
-
 def test_bounds_without_epsilon_clip_too_and_say_so(table):
     clipped = pytest.warns(ClippingWarning, match="outside the bounds")
     with pytest.warns(LeakWarning, match="single rows"), clipped:
@@ -368,6 +354,10 @@ def test_output_is_not_overwritten_by_accident(table, saved):
         make(table).save(saved)
     make(table).save(saved, force=True)
     assert bw.Release.load(saved).certificate.headline == "NOT PRIVATE"
+    (saved / "manifest.json").write_text("notes, and no JSON")
+    with pytest.raises(BagwiseError, match="not a bagwise release"):
+        make(table).save(saved, force=True)
+    assert (saved / "manifest.json").read_text() == "notes, and no JSON"
     shutil.rmtree(saved)
     saved.mkdir()
     (saved / "thesis.txt").write_text("precious")
@@ -426,6 +416,19 @@ def test_damage_is_noticed_at_loading(saved):
         bw.Release.load(saved)
     with pytest.raises(ReleaseError, match="not a directory"):
         bw.Release.load(saved / "nowhere")
+
+
+def test_a_manifest_that_lists_other_files_is_refused(saved):
+    manifest = json.loads((saved / "manifest.json").read_text())
+    del manifest["files"]["bags.parquet"]
+    (saved / "manifest.json").write_bytes(canonical(manifest))
+    with pytest.raises(ReleaseError, match="does not list the files of a release"):
+        bw.Release.load(saved)
+
+
+def test_a_release_without_a_plan_says_why():
+    assert "too few rows" in NothingToPlan(cause="rows").text()
+    assert "labels of this kind" in NothingToPlan(cause="labels").text()
 
 
 FORGERIES = {
@@ -489,11 +492,6 @@ def test_repr_says_what_it_is(table):
     release = make(table)
     assert repr(release) == "Release(60 rows, 12 bags of at least 5, mean labels, NOT PRIVATE)"
     assert "NOT PRIVATE" in release._repr_html_()
-
-
-def test_every_error_is_one_of_ours(table):
-    with pytest.raises(BagwiseError):
-        make(table, bag_size="many")
 
 
 @pytest.mark.parametrize("strategy", ["kmeans", "random", "super"])

@@ -19,28 +19,10 @@ from bagwise.theory.exact import (
 )
 from reproduction.squared_errors import distance_to_least_squares
 from tests import stats
-from tests.learn.test_exact_errors import GOLDEN, NOISE, SIGMA, setting
+from tests.learn.test_exact_errors import setting
 from tests.theory.cases import chunked, three_baggings
 
 CAUSES = ("bias", "choice", "label_noise", "privacy")
-LOSS_OF = {"instance": "instance", "debiased": "debiased", "centroid": "aggregate"}
-
-
-@pytest.mark.parametrize("case", GOLDEN, ids=" ".join)
-def test_golden_errors(case):
-    """T1 of the theory page."""
-    name, estimator, kind = case
-    X, theta, baggings = setting()
-    risk = exact_risk(
-        X,
-        baggings[name],
-        theta=theta,
-        label_noise_sd=SIGMA,
-        noise_sd=NOISE,
-        label_kind=kind,
-        loss=LOSS_OF[estimator],
-    )
-    assert risk.total == pytest.approx(GOLDEN[case], rel=1e-8)
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_rare_levels_are_thought_to_carry_as_little_as_they_move():
     assert effects.max() < 4 * effects.min()
     even = np.diag(basis @ basis.T)  # a hundredfold effect of the rarest, if all alike
     assert even.max() > 15 * even.min()
-    signal = white @ root @ rng.standard_normal((3, 4000))
+    signal = white @ root @ rng.standard_normal((3, 400))
     assert np.var(signal, axis=0).mean() == pytest.approx(1.0, rel=0.1)
 
 
