@@ -34,7 +34,7 @@ def test_rows_of_a_query(database):
     [
         ("SELECT nope FROM t", "no such column 'nope'"),
         ("SELECT a FROM nowhere", "no such table 'nowhere'"),
-        ("SELEC a FROM t", "got 'SELEC' first"),
+        ("SELEC a FROM t", "begins with 'SELEC'"),
         ("SELECT a FRO t", "near 't'"),
         ("SELECT mixed FROM t", "each column has one type"),
         ("DELETE FROM t", "one SELECT"),
