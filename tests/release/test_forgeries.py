@@ -26,7 +26,7 @@ from bagwise.privacy.dispersion import (
     reach_p_value,
 )
 from bagwise.privacy.grid import LABEL_STEPS
-from bagwise.privacy.laws import Laplace, Move
+from bagwise.privacy.laws import Gaussian, Laplace, Move, Staircase
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_loss import half_width, noise_sd
 from bagwise.privacy.queries import MeanLoss
@@ -539,3 +539,33 @@ def test_a_promise_asked_for_that_is_stronger_than_the_one_kept_in_all_its_words
         forged = dataclasses.replace(made.certificate, **change)
         with pytest.raises(CertificateError):
             dataclasses.replace(made, certificate=forged).verify()
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize("scale", [1, 3, 200])
+def test_the_chance_of_small_noise_is_never_understated(kind, scale):
+    law = {"laplace": Laplace, "gaussian": Gaussian}[kind](scale)
+    noise = np.abs(law.draw(200_000, SecureNoise()))
+    for r in {0, 1, 2, scale, 3 * scale}:
+        seen = np.mean(noise <= r)
+        stated = float(law.within(np.array([float(r)]))[0])
+        # Six standard deviations of the observed share.
+        assert seen <= stated + 6 * np.sqrt(0.25 / noise.size)
+        slack = 0 if kind == "laplace" else 0.41 / scale  # the largest weight, twice over
+        assert seen >= stated - slack - 6 * np.sqrt(0.25 / noise.size)
+
+
+@pytest.mark.parametrize("scale", [1, 7, 300])
+def test_far_noise_is_as_rare_as_is_said(scale):
+    """By sums of the weights; the bound for Gaussian noise is one, and within a factor."""
+    y = np.arange(-60 * scale, 60 * scale + 1)
+    laplace, gaussian = np.exp(-np.abs(y) / scale), np.exp(-((y / scale) ** 2) / 2)
+    for r in {1, 2, scale, 4 * scale, 6 * scale}:
+        (exact,), far = Laplace(scale).beyond(np.array([r])), y >= r
+        assert exact == pytest.approx(laplace[far].sum() / laplace.sum(), rel=1e-9)
+        (bound,) = Gaussian(scale).beyond(np.array([r]))
+        true = gaussian[far].sum() / gaussian.sum()
+        assert true <= bound <= 20 * true
+        stairs = Staircase(4 * scale + 1, scale, scale + 1)
+        (mine,), (within,) = stairs.beyond(np.array([float(r)])), stairs.within(np.array([r - 1.0]))
+        assert 2 * mine == pytest.approx(1 - within, abs=1e-12)

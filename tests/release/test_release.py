@@ -514,3 +514,27 @@ def test_a_thousand_levels_are_never_made_dense(strategy, monkeypatch):
         confirmed=True,
     )
     assert release.bags.sizes.min() >= 3
+
+
+def test_a_directory_whose_manifest_is_not_ours_is_never_replaced(saved, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(saved, other)
+    (other / "manifest.json").write_text("notes, and no JSON")
+    with pytest.raises(BagwiseError, match="not a bagwise release"):
+        bw.Release.load(saved).save(other, force=True)
+    assert (other / "manifest.json").read_text() == "notes, and no JSON"
+
+
+def test_private_labels_are_clipped_without_a_trace(table, tmp_path):
+    """Labels at the edge of the bounds and far beyond it give the same release, noise apart."""
+    edge = pa.table({"x": table["x"], "y": np.where(np.arange(60) < 30, 0.0, 10.0)})
+    beyond = pa.table({"x": table["x"], "y": np.where(np.arange(60) < 30, -1e9, 1e9)})
+    manifests = []
+    for name, data in (("edge", edge), ("beyond", beyond)):
+        release = make(data, seed=3, keep_order=True, **PRIVATE)
+        out = release.save(tmp_path / name)
+        manifests.append(json.loads((out / "manifest.json").read_text()))
+        assert np.abs(release.labels - 5).max() < 5 + 40 * release.noise_sd.max()
+    for manifest in manifests:
+        manifest.pop("files")
+    assert manifests[0] == manifests[1]

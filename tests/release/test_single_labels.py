@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import bagwise as bw
+from bagwise.auditor import audit_events
 from bagwise.errors import BudgetError, ReleaseError, StrategyError
 from bagwise.requests.records import filed
 
@@ -154,3 +155,9 @@ def test_what_a_plan_forecasts_is_what_a_fit_finds(table):
         squares.append(np.mean((model.predict(table) - truth) ** 2))
     said = next(c for c in found.candidates if c.noise == "unbiased").rmse
     assert np.sqrt(np.mean(squares)) == pytest.approx(said, rel=0.5)
+
+
+def test_an_attacker_learns_no_more_than_the_promise_allows(table):
+    events = make(table).certificate.events
+    (found,) = audit_events(events, delta=0.0, draws=40_000, alpha=1e-6)
+    assert (found.verdict, found.shown > 1.4) == ("not refuted", True)

@@ -62,3 +62,12 @@ def test_without_a_promise_there_is_no_noise_to_warn_of():
         bw.make_release(
             table(marks()), label="y", bounds=(0, 20_000), bag_size=20, not_private=True
         )
+
+
+def test_the_warning_follows_from_the_type_and_from_no_label():
+    said = []
+    for labels in (marks(), np.zeros(N, dtype=bool), np.ones(N, dtype=bool)):
+        with pytest.warns(DominatedWarning) as found:
+            release(labels)
+        said.append(str(found[0].message))
+    assert len(set(said)) == 1
