@@ -462,6 +462,11 @@ REFUSALS = {
     "text": (NUMBERS, with_label(["a few"] * N), "is of type string, not a number"),
     "a missing class": (CLASSES, with_cell("class", None), "is missing in 1 row"),
     "outside the classes": (CLASSES, with_cell("class", "perhaps"), "none of the classes in 1 row"),
+    "a copy beside missing labels": (
+        NUMBERS,
+        with_label([*FEATURES["x"].tolist()[:-1], None]),
+        "column 'x' equals the label 'y' in every row that has a label",
+    ),
     "a copy": (NUMBERS, with_label(FEATURES["x"]), "column 'x' equals the label 'y' in every row"),
 }
 """All that may depend on labels, and is said: before anything is drawn, charged or written."""

@@ -215,6 +215,18 @@ def test_copies_and_flagged_columns_are_said_with_what_is_wrong(table):
     with pytest.raises(LabelError) as refused:
         bw.make_release(wrong.drop_columns(["renamed_y"]), **OPTIONS, features=[*ASKED, "age"])
     assert "second look" not in str(refused.value)
+    with pytest.raises(LabelError) as refused:
+        bw.make_release(wrong, **OPTIONS, confirmed=True)
+    assert "second look" not in str(refused.value)
+
+
+def test_a_few_labels_are_compared_with_nothing_while_others_are_missing(table):
+    some = [one if row < 49 else None for row, one in enumerate(table["y"].to_pylist())]
+    place = table.schema.get_field_index("y")
+    wrong = table.append_column("renamed_y", table["y"]).set_column(place, "y", pa.array(some))
+    with pytest.raises(LabelError) as refused:
+        bw.make_release(wrong, **OPTIONS)
+    assert "equals" not in str(refused.value)
 
 
 def test_classes_that_differ_in_case_are_told_of():

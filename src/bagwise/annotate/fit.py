@@ -21,6 +21,7 @@ References
 Dempster, Laird and Rubin (1977), JRSS B 39. Gelman (2008), Statistics in Medicine 27.
 """
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -107,13 +108,15 @@ def fit_rows(rows: LabelledRows) -> Estimates:
 def bounds_of(rows: LabelledRows, stated: Bounds | None) -> Bounds | None:
     """Return what predictions are clipped to.
 
-    Under a logarithmic link one far row is easily predicted a hundred times too large, so that no
-    prediction is larger than the largest label at hand.
+    Under a logarithmic link one far row is easily predicted a hundred times too large, so no
+    prediction exceeds the largest label, rounded up to two digits: a model keeps no label as it is.
     """
     low, high = stated or rows.family.label_range
-    if not rows.family.has_log_link or rows.y.max() <= low:
+    largest = float(rows.y.max())
+    if not rows.family.has_log_link or largest <= max(low, 0):
         return stated
-    return low, min(high, float(rows.y.max()))
+    digit = 10.0 ** (math.floor(math.log10(largest)) - 1)
+    return low, min(high, math.ceil(largest / digit) * digit)
 
 
 def predict_linearly(rows: LabelledRows) -> Callable[[FloatArray], FloatArray]:

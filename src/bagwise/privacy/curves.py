@@ -209,7 +209,7 @@ class GroupCurve:
         with np.errstate(divide="ignore", invalid="ignore"):
             powers = np.log(-np.expm1(-epsilon)) - np.log(-np.expm1(-each))
             growth = np.where(each > 0, powers, math.log(self.rows)) + (self.rows - 1) * each
-            return np.exp(np.minimum(0.0, np.log(one) + growth))
+            return np.exp(np.minimum(0.0, np.log(np.maximum(one, 0.0)) + growth))
 
 
 def anywhere(curve: Curve, epsilon: FloatArray) -> FloatArray:

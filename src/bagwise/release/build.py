@@ -86,7 +86,7 @@ def build(
     """Carry out a request for a release; it is in parts where the rows are."""
     stage, account = Stages(on_stage), Account() if account is None else account
     # 1. Say all that is wrong with a table at once, and show what will be published of it.
-    table = _read(source, request, stage)
+    table = _read(source, request, stage, is_confirmed=confirmed is True)
     _confirm(table, request.budget, confirmed)
 
     # 2. Plan, bag and ask.
@@ -162,7 +162,7 @@ class Asked:
     answers: Answers
 
 
-def _read(source: Any, request: ReleaseRequest, stage: Stages) -> Table:
+def _read(source: Any, request: ReleaseRequest, stage: Stages, *, is_confirmed: bool) -> Table:
     """Return rows that nothing is wrong with: in memory, on disk, or on many machines."""
     with stage("reading the table"):
         rows = source
@@ -171,7 +171,7 @@ def _read(source: Any, request: ReleaseRequest, stage: Stages) -> Table:
     with stage("checking the table"):
         if isinstance(rows, Parts):
             return PartsTable.checked(rows, request)
-        return LocalTable.checked(rows, request.columns, request.budget)
+        return LocalTable.checked(rows, request.columns, request.budget, is_confirmed=is_confirmed)
 
 
 def _confirm(table: Table, budget: Budget, confirmed: bool | Confirm) -> None:
@@ -289,7 +289,7 @@ def build_model(
     with stage("reading the table"):
         rows = read_rows(source, named=columns.named)
     with stage("checking the table"):
-        table = LocalTable.checked(rows, columns, budget)
+        table = LocalTable.checked(rows, columns, budget, is_confirmed=confirmed is True)
     _confirm(table, budget, confirmed)
     table = table.take(secret_order(rows.num_rows, budget.noise_source))
     labels, encoder, unit_rows = table.labels, table.encoder, table.largest_unit

@@ -44,7 +44,14 @@ from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rng import make_generator
 from bagwise.rows.columns import find_column, refuse_lookalikes, repeated, without_dictionary
 from bagwise.rows.encode import Encoder
-from bagwise.rows.labels import Bounds, label_codes, label_vector, note_likely_copies, refuse_copies
+from bagwise.rows.labels import (
+    FEWEST_ROWS,
+    Bounds,
+    label_codes,
+    label_vector,
+    note_likely_copies,
+    refuse_copies,
+)
 from bagwise.rows.matrix import EncodedRows
 from bagwise.rows.opening import leave_out_missing
 from bagwise.rows.row_order import feature_order, inverse_order, secret_order
@@ -80,7 +87,9 @@ class LocalTable:
     kept: IntArray | None = None
 
     @classmethod
-    def checked(cls, rows: Rows, columns: Columns, budget: Budget) -> Self:
+    def checked(
+        cls, rows: Rows, columns: Columns, budget: Budget, *, is_confirmed: bool = False
+    ) -> Self:
         """Read labels and facts about columns; refuse a table with all that is wrong with it.
 
         What is refused may depend on labels that are missing or no numbers, and on exact copies of
@@ -104,7 +113,7 @@ class LocalTable:
         with wrong:
             encoder = columns.encoder_from({name: facts[name] for name in names})
         with wrong:
-            if wrong.errors:
+            if wrong.errors and not is_confirmed:
                 refuse_flagged(facts, columns, said=" ".join(map(str, wrong.errors)))
         wrong.raise_all()
         classes = columns.classes is not None
@@ -306,11 +315,13 @@ def _refuse_copies_of_some(
     """Refuse copies of a label that is missing in some rows, and can be read in the others."""
     try:
         rows, missing = leave_out_missing(rows, columns.label, columns.classes)
+        # All labels have been compared already, and a few would be told one by one.
+        if not missing or rows.num_rows < FEWEST_ROWS:
+            return
         labels = _read_labels(rows, columns, budget)
     except BagwiseError:
         return  # it has been said already
-    if missing:
-        refuse_copies(rows, leaving, labels, label=columns.label, classes=columns.classes)
+    refuse_copies(rows, leaving, labels, label=columns.label, classes=columns.classes)
 
 
 def _read_labels(table: Rows, columns: Columns, budget: Budget) -> AnyArray:

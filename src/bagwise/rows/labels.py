@@ -208,8 +208,8 @@ def spells(column: pa.ChunkedArray, labels: AnyArray, classes: Sequence[str] | N
 def equals_label(name: str, label: str) -> ColumnError:
     """Return what to say of a copy."""
     return ColumnError(
-        f"column {name!r} equals the label {label!r} in every row: releasing it would "
-        f"release the labels. Leave it out with exclude=[{name!r}] (--exclude {name})."
+        f"column {name!r} equals the label {label!r} in every row that has a label: releasing it "
+        f"would release the labels. Leave it out with exclude=[{name!r}] (--exclude {name})."
     )
 
 

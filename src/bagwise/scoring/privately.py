@@ -269,7 +269,8 @@ def evaluate_rows_privately(
     Examples
     --------
     >>> import numpy as np
-    >>>     >>> from bagwise import release_model
+    >>> import pyarrow as pa
+    >>> from bagwise import release_model
     >>> x = np.random.default_rng(0).uniform(0, 10, size=50_000)
     >>> table = pa.table({"x": x, "y": x + np.random.default_rng(1).normal(size=x.size)})
     >>> train, test = table.slice(0, 30_000), table.slice(30_000)
