@@ -122,7 +122,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _strategies() -> dict[str, Any]:
-    """Return the classes of the registry, which decides alone which there are."""
+    """Return the classes of the registry, which alone decides which strategies exist."""
     registry = import_module("bagwise.bagging.strategies").STRATEGIES
     return {kind.__name__: kind for kind in registry.values()}
 

@@ -9,7 +9,7 @@ _STEERING = re.compile(
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""Return text with an escape in place of each character that is an order rather than a sign.
+    r"""Return text in which every control character is replaced by an escape.
 
     `keep` are characters to leave as they are, such as the ends of lines.
 

@@ -21,12 +21,12 @@ _AT_ONCE = 2**20  # keys that are compared together, where there may be very man
 
 
 def make_generator(seed: Seed) -> np.random.Generator:
-    """Return a generator for what is public; ``None`` draws fresh entropy."""
+    """Return a generator for public randomness; ``None`` draws fresh entropy."""
     return np.random.default_rng(seed)
 
 
 class NoiseSource(ABC):
-    """Uniform random words, and the exact integer draws that are made of them."""
+    """Uniform random words, and the exact integer draws made from them."""
 
     name: ClassVar[str]
     is_secret: ClassVar[bool]
@@ -70,7 +70,7 @@ def _has_ties(keys: NDArray[np.uint64], order: IntArray) -> bool:
 
 
 class SecureNoise(NoiseSource):
-    """Words from the operating system's generator, for what must not be guessed.
+    """Words from the operating system's generator, for secrets that must not be guessed.
 
     There is no seed argument, on purpose: a secret that can be replayed is not one. Nor is there a
     state in this process, so that forked or pickled copies never repeat each other.
@@ -85,7 +85,7 @@ class SecureNoise(NoiseSource):
 
 
 class SimulatedNoise(NoiseSource):
-    """Words from a seed, for experiments that must repeat: who knows the seed removes the noise."""
+    """Words from a seed, for reproducible experiments: whoever has it can remove the noise."""
 
     name: ClassVar[str] = "simulated from a seed"
     is_secret: ClassVar[bool] = False

@@ -38,7 +38,7 @@ _NUMBERED = re.compile(r"to_label(-\d+)?\.(csv|parquet|json)")
 
 
 class ProjectFile(Record, frozen=True):
-    """What a project was asked for."""
+    """The settings that a project was started with."""
 
     schema: Literal["bagwise-annotation/2"]
     software: Annotated[str, Meta(pattern=rf"^{SOFTWARE_PATTERN}\Z")]

@@ -73,7 +73,7 @@ class LabelledRows:
     deviations: FloatArray
 
     def take(self, which: AnyArray) -> "LabelledRows":
-        """Return some of the rows."""
+        """Select some of the rows."""
         return replace(self, X=self.X[which], y=self.y[which])
 
 
@@ -106,7 +106,7 @@ def fit_rows(rows: LabelledRows) -> Estimates:
 
 
 def bounds_of(rows: LabelledRows, stated: Bounds | None) -> Bounds | None:
-    """Return what predictions are clipped to.
+    """Return the bounds to which predictions are clipped.
 
     Under a logarithmic link one far row is easily predicted a hundred times too large, so no
     prediction exceeds the largest label, rounded up to two digits: a model keeps no label as it is.
@@ -120,7 +120,7 @@ def bounds_of(rows: LabelledRows, stated: Bounds | None) -> Bounds | None:
 
 
 def predict_linearly(rows: LabelledRows) -> Callable[[FloatArray], FloatArray]:
-    """Fit labelled rows, and return what predicts others."""
+    """Fit labelled rows, and return a function that predicts others."""
     table, _ = fit_coefficients(rows)
 
     def predict(X: FloatArray) -> FloatArray:
@@ -141,7 +141,7 @@ def fit_trees(rows: LabelledRows) -> BaggedBooster | BaggedClassifier:
 
 
 def predict_by_trees(rows: LabelledRows) -> Callable[[FloatArray], FloatArray]:
-    """Boost trees on labelled rows, and return what predicts others."""
+    """Boost trees on labelled rows, and return a function that predicts others."""
     trees = fit_trees(rows)
     return trees.predict_proba if isinstance(trees, BaggedClassifier) else trees.predict
 

@@ -38,7 +38,7 @@ _LARGEST = 2**30  # bytes of a file that is read as a whole
 
 @dataclass(frozen=True)
 class LabelKind:
-    """What a label can be: the name of its column, and bounds beyond which it is a mistake."""
+    """The kind of valid labels: the name of their column, and bounds on plausible values."""
 
     name: str
     family: Family
@@ -54,7 +54,7 @@ class LabelKind:
         bounds: Sequence[float] | None = None,
         classes: Sequence[str] | None = None,
     ) -> Self:
-        """Check what a user says of the label.
+        """Check the user's description of the label.
 
         >>> LabelKind.of("grade", bounds=(1, 6)).family.name
         'gaussian'
@@ -106,7 +106,7 @@ class LabelKind:
         return value
 
     def describe(self) -> str:
-        """Say what is asked for, for the page and for messages.
+        """Describe the requested label, for the page and for messages.
 
         >>> LabelKind.of("grade", bounds=(1, 6)).describe()
         'a number between 1 and 6'
@@ -123,7 +123,7 @@ class LabelKind:
 
 
 def read_number(text: str, decimal: str = ".", *, certain: bool = False) -> float:
-    """Return a number as people write it: thousands may be grouped, and it may be an amount.
+    """Return a number as people write it: with grouped thousands, or as an amount of money.
 
     "1,200" alone may be a thousand or one: nobody should guess, unless the decimal mark is certain.
 
@@ -162,7 +162,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Checked:
-    """Labels that may be kept, and the line of each row."""
+    """Labels that passed all checks, and the line of each row."""
 
     labels: dict[str, Value]
     lines: dict[str, int]
@@ -214,7 +214,7 @@ def _check_id(key: str, known: Mapping[str, bool]) -> None:
 
 
 def refusal(what: str, problems: Mapping[str, Sequence[int]], unit: str) -> LabelError:
-    """Return what is wrong with a file: each mistake once, with the lines that have it.
+    """Return the message about a file: each mistake once, with the lines that have it.
 
     >>> print(refusal("a.csv", {"the label is not a number": [4, 11]}, "line"))
     a.csv was not imported, not even in part. lines 4, 11: the label is not a number.
@@ -228,7 +228,7 @@ def refusal(what: str, problems: Mapping[str, Sequence[int]], unit: str) -> Labe
 
 
 def name_of(source: Any) -> str:
-    """Return what to call a source in messages."""
+    """Return the name of a source in messages."""
     return str(source) if isinstance(source, str | Path) else "the table"
 
 

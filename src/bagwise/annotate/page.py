@@ -89,7 +89,7 @@ def _listening(port: int) -> socket.socket:
 
 @dataclass(frozen=True)
 class Guard:
-    """Stands before an application, and lets no request through that did not come by the link.
+    """A guard before an application, which only admits requests that came by the link.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Guard:
 
     @property
     def link(self) -> str:
-        """Where to begin."""
+        """The link to the first page."""
         return f"http://{HOST}:{self.port}/?token={self.token}"
 
     @property
@@ -126,7 +126,7 @@ class Guard:
         await (response or self.app)(scope, receive, with_headers)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """Return a refusal or a welcome; None for what the application may answer."""
+        """Return a refusal or a welcome; None if the application may answer."""
         if scope["type"] != "http":
             return JSONResponse({"error": "Only pages are served here."}, 403)
         visit = Request(scope)
@@ -160,7 +160,7 @@ class Guard:
 
 
 def _equal(secret: str, given: str) -> bool:
-    """Compare in a time that tells nothing."""
+    """Compare in constant time, which reveals nothing."""
     return secrets.compare_digest(secret.encode(), given.encode("utf-8", "replace"))
 
 
@@ -169,7 +169,7 @@ def make_app(project: AnnotationProject) -> Starlette:
     store, kind = project.store, project.kind
 
     def next_after(place: int) -> dict[str, Any]:
-        """Return a row that is open, the first one after a place, and how far the project is."""
+        """Return the first open row after a position, and the progress of the project."""
         tasks, still = store.tasks(), store.open_tasks()
         # Later rows first; then those that were left for later.
         task = next((task for task in still if task.place > place), still[0] if still else None)
@@ -192,7 +192,7 @@ def make_app(project: AnnotationProject) -> Starlette:
         return JSONResponse(next_after(int(text) if _PLACE.fullmatch(text) else 0))
 
     async def answer(request: Request) -> Response:
-        """Keep a label, and return the next row."""
+        """Store a label, and return the next row."""
         content = await _json_of(request)
         task, value = find(content.get("id")), content.get("value")
         if task is None or not isinstance(value, str):
@@ -206,7 +206,7 @@ def make_app(project: AnnotationProject) -> Starlette:
         return JSONResponse(next_after(task.place))
 
     async def undo(_request: Request) -> Response:
-        """Take back the last label that was given here, and return its row."""
+        """Take back the last label given on this page, and return its row."""
         key = store.take_back(source=PAGE)
         task = find(key)
         after = 0 if task is None else task.place - 1

@@ -346,7 +346,7 @@ class AnnotationProject:
         return {name: self.rows.column(name)[place].as_py() for name in self.show}
 
     def known_ids(self) -> dict[str, bool]:
-        """Return of every id whether its row was ever to be labelled."""
+        """Return for every id whether its row was ever chosen for labelling."""
         asked = {task.id for task in self.store.tasks()}
         return {key: key in asked for key in self.places}
 
@@ -363,7 +363,7 @@ class AnnotationProject:
         return pa.table({self.id_name: ids, self.kind.name: values})
 
     def labelled_rows(self) -> LabelledRows:
-        """Return the rows that have a label, encoded, and their labels; of classes a one each."""
+        """Return the labelled rows, encoded, and their labels; classes become indicators."""
         answers = self.store.answers()
         places = np.array([self.places[answer.id] for answer in answers], dtype=np.int64)
         if self.kind.classes is None:

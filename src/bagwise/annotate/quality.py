@@ -35,7 +35,7 @@ _MUCH = 0.25  # with so few labels for each coefficient, the curve says no more 
 
 @dataclass(frozen=True)
 class Quality:
-    """What a fit is worth on rows without a label, by cross-validation over those with one.
+    """The quality of a fit on unlabelled rows, by cross-validation over the labelled rows.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Quality:
 def measure_quality(
     rows: LabelledRows, predictor: Fit, bounds: Bounds | None, *, is_slow: bool = False
 ) -> Quality | None:
-    """Cross-validate a fit of labelled rows; None where there are too few.
+    """Cross-validate a fit of labelled rows; None if there are too few.
 
     A fit that `is_slow` is repeated less often.
     """

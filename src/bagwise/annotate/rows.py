@@ -61,7 +61,7 @@ def choose_rows(
 
 
 def reason(design: str, *, n_rows: int, budget: int) -> str:
-    """Say in a sentence why these rows were chosen."""
+    """Return a sentence on why these rows were chosen."""
     if design == "random":
         return f"They were drawn at random: each of the {n_rows:,} rows was as likely as any other."
     return (
@@ -97,7 +97,7 @@ def key_ids(table: pa.Table, name: str) -> list[str]:
 
 
 def fingerprints(table: pa.Table) -> list[str]:
-    """Return an id for each row from its cells; of equal rows the second and later have a number.
+    """Return an id for each row from its cells; repeated rows get a number as well.
 
     >>> fingerprints(pa.table({"x": [1, 2, 1], "y": ["a", None, "a"]}))
     ['r752c9cce0559', 'r14cc14223023', 'r752c9cce0559-2']

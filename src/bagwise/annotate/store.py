@@ -103,7 +103,7 @@ class AnswerStore:
         return cls(path)
 
     def check(self) -> None:
-        """Refuse a file that is damaged, or not one of these."""
+        """Refuse a file that is damaged, or not an annotation file."""
         with self._connected() as file:
             marks = [
                 file.execute(f"PRAGMA {name}").fetchone()[0]
@@ -173,7 +173,7 @@ class AnswerStore:
         return len(new)
 
     def take_back(self, *, source: str) -> str | None:
-        """Take back the last answer from `source` that still counts; return whose it was."""
+        """Take back the last answer from `source` that still counts; return the id of its row."""
         with self._changing() as file:
             last = file.execute(_NEWEST_OF_SOURCE, (source,)).fetchone()
             if last is None:
@@ -190,7 +190,7 @@ class AnswerStore:
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection of one's own: whoever asks may be another thread, or process."""
+        """Yield a new connection: callers may be in other threads or processes."""
         if not self.path.is_file():
             raise ProjectError(f"{self.path} is missing: the labels of the project were in it.")
         file = shielded(
@@ -233,7 +233,7 @@ class AnswerStore:
 
 
 class ConflictError(ProjectError):
-    """Rows that are to get another label than they have."""
+    """Rows that would get a label different from the one they have."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Those who guess: one knows the labels of all other rows of a bag, one the release alone."""
+"""Attackers: one knows the labels of all other rows of a bag, another only the release."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Reader:
     Attributes
     ----------
     event : Mechanism or None
-        What hides them; None where nothing does.
+        The mechanism that hides bag labels; None if nothing does.
     bounds : (float, float) or None
     classes : int
         0 for labels that are numbers.
@@ -108,11 +108,11 @@ class Reader:
 
 
 def hidden_by_noise(release: Release, labels: AnyArray) -> tuple[AnyArray, FloatArray]:
-    """Return what the noise of a release hides of each row, and what is published about it.
+    """Return the quantity of each row that a release hides by noise, and its published aggregate.
 
-    Mostly that is the labels, and those of the bags. Where labels were centred, the mean prediction
-    of each bag is public, and its noise hides what the model leaves of the labels, clipped to the
-    limit. An attacker who held such noise against whole labels would see more than there is.
+    Usually these are the labels and the bag labels. If labels were centred, the mean prediction of
+    each bag is public, and noise hides the labels' residuals, clipped to the limit. An attacker
+    who compared such noise with whole labels would see more than there is.
     """
     certificate = release.certificate
     if certificate.limit is None or release.model is None:
@@ -123,7 +123,7 @@ def hidden_by_noise(release: Release, labels: AnyArray) -> tuple[AnyArray, Float
 
 
 def reader_of(release: Release, spread: float) -> Reader:
-    """Return the reader for a release, of what `hidden_by_noise` returns."""
+    """Return the reader for a release, given the result of `hidden_by_noise`."""
     limit = release.certificate.limit
     bounds = release.certificate.clipped_to if limit is None else (-limit, limit)
     hiding = [event for event in release.certificate.events if event.query.labels_bags]
@@ -136,14 +136,14 @@ def reader_of(release: Release, spread: float) -> Reader:
 
 
 def _rows_by_bag(bags: Bags) -> tuple[IntArray, IntArray]:
-    """Return the rows of the first bag, then of the second and so on, and where each begins."""
+    """Return the rows ordered by bag, and the position at which each bag begins."""
     order = np.argsort(bags.index, kind="stable")[int((~bags.in_bag).sum()) :]
     return order, np.cumsum(bags.sizes) - bags.sizes
 
 
 @dataclass(frozen=True)
 class KnownNeighbours:
-    """Attacks of those who know all other labels of a bag.
+    """Attacks by someone who knows all other labels of a bag.
 
     Attributes
     ----------
@@ -212,7 +212,7 @@ class KnownNeighbours:
         return self.values[rows].copy(), Bags(np.repeat(np.arange(chosen.size), lengths)), one
 
     def _guess(self, ratio: FloatArray, truth: IntArray) -> tuple[AnyArray, FloatArray]:
-        """Return which guesses are right, and how sure they are; a coin decides what is even."""
+        """Return which guesses are right, and how sure they are; ties are decided by a coin."""
         coin = self.rng.integers(0, 2, size=truth.size)
         return np.where(ratio == 0, coin, ratio > 0) == truth, np.abs(ratio)
 

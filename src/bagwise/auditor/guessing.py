@@ -34,7 +34,7 @@ class Advantage(Record, frozen=True):
 
 
 def dp_limit(epsilon: float, delta: float, *, share: float = 1.0) -> float:
-    """Return the largest advantage that a promise allows.
+    """Return the largest advantage that a guarantee allows.
 
     For guesses that are made in a share of the cases only, delta counts for so much more:
     ``P1(E) <= e^epsilon P0(E) + delta`` bounds the share of right ones among them by
@@ -63,7 +63,7 @@ def over_chance(right: AnyArray, *, alpha: float) -> Advantage | None:
 
 
 def over_others(right: AnyArray, others: AnyArray, *, alpha: float) -> Advantage | None:
-    """Return how much more often guesses are right than others about the same rows.
+    """Return how much more often guesses are right than other guesses about the same rows.
 
     Only cases in which one of the two is right count for the difference; each of the two shares
     gets half of alpha.
@@ -88,7 +88,7 @@ def over_others(right: AnyArray, others: AnyArray, *, alpha: float) -> Advantage
 
 
 def when_sure(right: AnyArray, sureness: FloatArray, *, alpha: float) -> Advantage | None:
-    """Return the advantage of those guesses that the attacker is sure of.
+    """Return the advantage of the guesses that the attacker is sure of.
 
     How sure is sure enough is chosen by one half of the cases, and measured by the other: a
     threshold chosen by the cases that it is judged by would void the interval.

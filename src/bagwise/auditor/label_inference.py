@@ -46,7 +46,7 @@ NOTE = (
 
 
 class Attack(Record, frozen=True):
-    """What one attacker achieved.
+    """The result of one attacker.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ def infer_labels(
 
 
 def _usable_bags(release: Release, certain: AnyArray) -> IntArray:
-    """Return the bags all of whose rows have a label that is certain to be theirs."""
+    """Return the bags in which every row has a label that is certain to be its own."""
     kept = release.bags.in_bag
     doubtful = np.bincount(release.bags.index[kept & ~certain], minlength=release.bags.n_bags)
     usable = np.flatnonzero(doubtful == 0)

@@ -22,7 +22,7 @@ _ROWS_AT_ONCE = 65_536
 
 
 def labels_of_rows(release: Release, source: Any) -> tuple[AnyArray, AnyArray]:
-    """Return the label of each row, and whether it is certain to be that row's.
+    """Return the label of each row, and whether it is certain to be the row's own.
 
     Labels of a number are clipped as the release clipped them, to the bounds or to a private range;
     those of classes are numbers of classes. Rows with the same features that are in the same bag

@@ -29,7 +29,7 @@ USUAL_DELTA = 1e-6
 
 
 class MechanismAudit(Record, frozen=True):
-    """How much of its epsilon one mechanism was shown to spend.
+    """The part of a mechanism's epsilon that an attack has demonstrated.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ def _audit_one(
 
 @dataclass(frozen=True)
 class Audit:
-    """What the attack achieved.
+    """The result of the attack.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ def audit(first: Draw, second: Draw, *, delta: float, draws: int, alpha: float =
 def epsilon_lower_bound(
     hits: int, false_alarms: int, draws: int, *, delta: float, alpha: float
 ) -> float:
-    """Return the epsilon that these counts rule out to be smaller, with confidence 1 - alpha.
+    """Return a lower bound of epsilon from these counts, with confidence 1 - alpha.
 
     >>> round(epsilon_lower_bound(900, 100, 1000, delta=0.0, alpha=0.05), 2)
     1.99
@@ -172,7 +172,7 @@ def epsilon_lower_bound(
 
 
 def _best_threshold(first: FloatArray, second: FloatArray, delta: float) -> float:
-    """Choose where the bound would be largest, were the counts exact but for a few."""
+    """Choose the threshold with the largest bound, if the counts were nearly exact."""
     candidates = np.unique(np.quantile(first, np.linspace(0.0, 0.9999, 400)))
     draws = first.size
     hits = draws - np.searchsorted(np.sort(first), candidates, side="right")

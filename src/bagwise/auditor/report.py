@@ -15,14 +15,14 @@ from bagwise.verifier import verify
 
 
 class MechanismAudits(Record, frozen=True):
-    """All mechanisms, and with which confidence their bounds hold together."""
+    """The audits of all mechanisms, and the confidence with which their bounds hold together."""
 
     confidence: float
     audits: tuple[MechanismAudit, ...]
 
 
 class AuditReport(Record, frozen=True):
-    """All that an audit says, as ``bagwise audit --json`` prints it.
+    """The complete result of an audit, as ``bagwise audit --json`` prints it.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class AuditReport(Record, frozen=True):
 
     @classmethod
     def load(cls, path: str | Path, *, digest: str | None) -> Self:
-        """Read what was printed; refuse the audit of another release than that with `digest`."""
+        """Load a printed report; refuse the audit of a release other than the one with `digest`."""
         plain = read_json(Path(path), error=ReleaseError, what="an audit", limit=LARGEST_STATEMENT)
         report = read_record(cls, plain, error=ReleaseError, what=str(path))
         if (report.recomputed or {}).get("digest") != digest:

@@ -71,7 +71,7 @@ def parameters_of(strategy: BaggingStrategy) -> dict[str, Any]:
 
 
 def settings_of(strategy: BaggingStrategy) -> dict[str, Any]:
-    """Return the parameters of a strategy that are not at their defaults.
+    """Return the parameters of a strategy that differ from their defaults.
 
     >>> settings_of(find_strategy("super", {"half": "true"}))
     {'half': True}
@@ -81,7 +81,7 @@ def settings_of(strategy: BaggingStrategy) -> dict[str, Any]:
 
 
 def spell_settings(strategy: BaggingStrategy) -> list[str]:
-    """Return what is set of a strategy's parameters as ``--set`` takes it.
+    """Return a strategy's non-default parameters in the form that ``--set`` takes.
 
     >>> spell_settings(find_strategy("super", {"half": "true"}))
     ['half=true']

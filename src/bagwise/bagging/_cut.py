@@ -18,7 +18,7 @@ _AT_ONCE = 2**18  # values that are looked at together, where there may be very 
 
 
 class InOrder:
-    """Values in an order, of which parts are brought into it where they are looked at.
+    """Values in an order, of which parts are only sorted when they are accessed.
 
     >>> InOrder(np.array([5.0, 3.0, 4.0]), np.array([1, 2, 0]))[:2]
     array([3., 4.])
@@ -116,7 +116,7 @@ def best_last_lengths(ordered: Ordered, size: int) -> AnyArray:
 
 @cache
 def _compiled() -> Callable[..., None]:
-    """Return `extend_lengths`, compiled; the tests hold it against a twin in NumPy."""
+    """Return `extend_lengths`, compiled; the tests compare it with a twin in NumPy."""
     from bagwise.cluster.arith import compiled  # numba takes a second to import
 
     return compiled(extend_lengths)

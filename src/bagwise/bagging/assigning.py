@@ -59,7 +59,7 @@ def assign_bags(
     strategy: BaggingStrategy, X: Any, scores: Scores, *, bag_size: int, rng: Generator,
     given: Given = NOTHING_GIVEN,
 ) -> Bags:  # fmt: skip
-    """Check the request, run the strategy in each stratum, and check that it kept its word."""
+    """Check the request, run the strategy in each stratum, and verify its result."""
     n_rows = X.shape[0]
     # 1. Check what is asked for.
     check_bag_size(bag_size, n_rows=n_rows)
@@ -98,7 +98,7 @@ def _assign(
 
 
 def _check_scores(strategy: BaggingStrategy, scores: Scores, n_rows: int) -> Scores:
-    """Return finite scores, one per row, or say what is wrong with them."""
+    """Return finite scores, one per row, or report what is wrong with them."""
     if scores is None:
         use = "sorts rows by scores"
         if measures_by_scores(strategy):
@@ -116,7 +116,7 @@ def _check_scores(strategy: BaggingStrategy, scores: Scores, n_rows: int) -> Sco
 
 
 def rows_by_number(numbers: IntArray) -> list[IntArray]:
-    """Return the rows of each number, in their order.
+    """Return the rows that have each number, in their order.
 
     >>> [rows.tolist() for rows in rows_by_number(np.array([7, 2, 7]))]
     [[1], [0, 2]]

@@ -49,7 +49,7 @@ class Bags:
 
     @classmethod
     def owning(cls, index: IntArray) -> Self:
-        """Make bags of an array that nobody else has: it is checked, and not copied.
+        """Make bags from an array that nobody else holds: it is checked, and not copied.
 
         >>> Bags.owning(np.array([0, 1, 0])).sizes
         array([2, 1])
@@ -217,7 +217,7 @@ class Bags:
 
     @classmethod
     def _of_valid(cls, index: IntArray, sizes: IntArray) -> Self:
-        """Make bags of arrays that are known to be right, and that nobody else has: no copies."""
+        """Make bags from valid arrays that nobody else holds, without copies."""
         made = object.__new__(cls)
         made._hold(index, sizes)
         return made
@@ -249,7 +249,7 @@ class Bags:
 
 
 def _checked(index: AnyArray) -> tuple[IntArray, IntArray]:
-    """Return the bag of each row and the sizes of bags, or say what is wrong with them."""
+    """Return the bag of each row and the sizes of bags, or report what is wrong with them."""
     if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
         raise BagsError("a bag index is a one-dimensional array of integers.")
     index = index.astype(np.int64, copy=False)

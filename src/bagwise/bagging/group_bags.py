@@ -120,7 +120,7 @@ def _cells(centres: FloatArray, groups: IntArray) -> list[IntArray]:
 
 
 def _merge_cell(centres: FloatArray, sizes: IntArray, bag_size: int) -> IntArray:
-    """Return, for each group of a cell, the one that it ended up with."""
+    """Return, for each group of a cell, the group into which it was merged."""
     into, left = np.arange(sizes.size), np.ones(sizes.size, dtype=bool)
     while left.sum() > 1 and np.any(small := left & (sizes < bag_size)):
         one = int(np.flatnonzero(small)[np.argmin(sizes[small])])

@@ -95,7 +95,7 @@ class KMeansBags(BaggingStrategy):
         return linear_map(columns, self.scale, scores), replace(self, scale="none")
 
     def contradiction(self, bags: PublishedBags) -> str | None:
-        """Return what speaks against bags of rows that are near each other."""
+        """Return the evidence against bags of rows that are near each other."""
         X, scores = bags.X, bags.scores
         if X is None or X.shape[1] == 0 or (self.uses_scores and scores is None):
             return None

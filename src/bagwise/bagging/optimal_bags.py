@@ -97,7 +97,7 @@ def _spanning(X: FloatArray, scale: str) -> FloatArray:
 
 
 def draw_in(X: FloatArray, clip: float | None) -> FloatArray:
-    """Shrink the rows whose leverage is above `clip` times the average one to just that."""
+    """Shrink the rows whose leverage exceeds `clip` times the average to exactly that leverage."""
     if X.shape[1] == 0 or clip is None:
         return X
     leverage = np.einsum("ij,ij->i", X @ np.linalg.inv(X.T @ X), X)

@@ -42,7 +42,7 @@ class RandomBags(BaggingStrategy):
         return Bags.owning(index)
 
     def contradiction(self, bags: PublishedBags) -> str | None:
-        """Return what speaks against bags that were drawn at random."""
+        """Return the evidence against bags that were drawn at random."""
         return follows_features(bags.index, bags.X)
 
 
@@ -111,7 +111,7 @@ class SuperBags(BaggingStrategy):
         return Bags(index)
 
     def contradiction(self, bags: PublishedBags) -> str | None:
-        """Return what speaks against bags that are halves of super-bags."""
+        """Return the evidence against bags that are halves of super-bags."""
         if self.order == "random":
             return follows_features(bags.index, bags.X)
         return overlaps(bags, together=1 if self.half else 2)

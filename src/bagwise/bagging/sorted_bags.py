@@ -71,7 +71,7 @@ class SortedBags(BaggingStrategy):
         return Bags.owning(rows_in_groups(order, sizes))
 
     def contradiction(self, bags: PublishedBags) -> str | None:
-        """Return what speaks against bags of rows that are neighbours by score."""
+        """Return the evidence against bags of rows that are neighbours by score."""
         return overlaps(bags, together=1)
 
 

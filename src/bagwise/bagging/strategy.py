@@ -18,7 +18,7 @@ Scores = FloatArray | None
 
 @dataclass(frozen=True, eq=False)
 class PublishedBags:
-    """What anybody can see of bags.
+    """The public part of bags: everything that anybody can see of them.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class BaggingStrategy(ABC):
         )
 
     def contradiction(self, bags: PublishedBags) -> str | None:
-        """Return in words why this strategy cannot have made these bags, or None."""
+        """Return why this strategy cannot have made these bags, in words, or None."""
         del bags
         return None
 
@@ -117,22 +117,22 @@ class BaggingStrategy(ABC):
 
     @property
     def keeps_groups(self) -> bool:
-        """Whether it takes groups of rows that have to stay together."""
+        """Whether it keeps groups of rows together."""
         return type(self).assign_groups is not BaggingStrategy.assign_groups
 
     @property
     def recognises_its_bags(self) -> bool:
-        """Whether it can tell, from what is published, bags that it cannot have made."""
+        """Whether it can detect, from published data, bags that it cannot have made."""
         return type(self).contradiction is not BaggingStrategy.contradiction
 
     def check_choices(self, **kinds: Any) -> None:
-        """Refuse a parameter that is none of the values of its Literal type."""
+        """Refuse a parameter whose value is not in its Literal type."""
         for name, kind in kinds.items():
             check_name(name, getattr(self, name), get_args(kind))
 
 
 def measures_by_scores(strategy: BaggingStrategy) -> bool:
-    """Tell whether scores say how far rows are apart, instead of which come after each other.
+    """Return whether scores define distances between rows instead of their order.
 
     >>> from bagwise.bagging.kmeans_bags import KMeansBags
     >>> measures_by_scores(KMeansBags(scale="model")), measures_by_scores(KMeansBags())

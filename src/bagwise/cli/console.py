@@ -104,7 +104,7 @@ def guarded(run: Callable[P, None]) -> Callable[P, None]:
 
 
 def hold(resource: AbstractContextManager[object]) -> None:
-    """Enter a context that is left when the command ends, even after an error."""
+    """Enter a context that is closed when the command ends, even after an error."""
     _ending.get().enter_context(resource)
 
 
@@ -328,7 +328,7 @@ def _titled(title: str, **options: Any) -> Table:
 
 
 def print_pairs(title: str, values: Mapping[str, Any]) -> None:
-    """Print names, as JSON has them, and values as a table."""
+    """Print pairs of names, as in JSON, and values as a table."""
     grid = _titled(title, show_header=False)
     for name, value in values.items():
         grid.add_row(safe(name.removeprefix("n_").replace("_", " ")), safe(value))

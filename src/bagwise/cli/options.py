@@ -177,12 +177,12 @@ _TYPES: dict[object, Any] = {"names": str, "pairs": list[str], "bounds": tuple[s
 
 
 def shared() -> Shared:
-    """Return what was typed of the options that every command understands."""
+    """Return the values of the options that every command understands."""
     return _shared.get()[0]
 
 
 def engine() -> Engine:
-    """Return the engine that was asked for; settings of Spark without it are refused."""
+    """Return the requested engine; settings of Spark without it are refused."""
     asked = _shared.get()[1]
     if asked.spark and asked.name != "spark":
         raise StrategyError("--spark works only with --engine spark.")
@@ -190,7 +190,7 @@ def engine() -> Engine:
 
 
 def share(given: Shared, engine: Engine) -> None:
-    """Remember what was typed, for the verb that follows."""
+    """Store the shared options for the verb that follows."""
     _shared.set((given, engine))
     talk(quiet=given.quiet, as_json=given.as_json)
 
@@ -309,7 +309,7 @@ def _parameter(
 
 
 def _read(one: Field[Any], value: Any) -> Any:
-    """Return what was typed as the record has it."""
+    """Return an option's text converted to the type in its record."""
     typed, option = one.metadata["typed"], _option(one)
     if value is None or value == []:
         return one.default
@@ -335,7 +335,7 @@ def _read_bounds(words: tuple[str, str]) -> Any:
 
 
 def refuse(given: Mapping[str, object], why: str) -> None:
-    """Refuse options that were given where they have no use."""
+    """Refuse options given to a command that cannot use them."""
     if named := [name for name, value in given.items() if value is not None and value is not False]:
         raise StrategyError(f"{', '.join(named)}: {why}")
 
@@ -397,7 +397,7 @@ class Program(TyperGroup):
         return super().parse_args(ctx, [*front, *rest])
 
     def invoke(self, ctx: Any) -> Any:
-        """Say as JSON, too, where a machine reads it, that a command was mistyped."""
+        """Report mistyped commands as JSON, too, if a machine reads the output."""
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -465,7 +465,7 @@ class Command(TyperCommand):
 
     @property
     def shared(self) -> list[str]:
-        """The options of all commands that this one has a use for."""
+        """The shared options that this command can use."""
         takes = getattr(self.callback, "takes", ())
         return ["--quiet", "--json", *(f"--{name.replace('_', '-')}" for name in takes)]
 

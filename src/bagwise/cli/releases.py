@@ -240,7 +240,7 @@ def release(
 
 
 def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -> None:
-    """Print what was made, why, and what to expect of it."""
+    """Print the release, the reasons for its settings, and the error to expect."""
     label_free = made.provenance.scores == "none"
     figures = quality.headlines(label_free=label_free) if quality else {}
     print_pairs(f"Release in {output}", made.summary() | figures)
@@ -264,7 +264,7 @@ def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -
 def _reserve(
     output: Path, rows_per_file: int | None, n_rows: int, n_bytes: int
 ) -> AbstractContextManager[None]:
-    """Keep the output for a release of so many rows."""
+    """Reserve the output path for a release of this many rows."""
     from bagwise.files.atomic import reserved
     from bagwise.release.files import check_rows_per_file
     from bagwise.release.release import check_output
@@ -275,7 +275,7 @@ def _reserve(
 
 
 def _foresee(source: Any, work: Any, label: str) -> int:
-    """Return the limit of memory in bytes; say before work starts what a large table will take."""
+    """Return the memory limit in bytes; say before work starts what a large table will take."""
     from bagwise.rows.opening import Memory, estimate_size
     from bagwise.rows.sources import open_source
 

@@ -29,7 +29,7 @@ Reserve = Callable[[int, int], AbstractContextManager[None]]
 
 
 def source_of(tables: list[str]) -> Any:
-    """Return what was typed as a source: files, a query, or CSV files with details."""
+    """Return the source for the given argument: files, a query, or CSV files with details."""
     query, details = shared().query, csv_details()
     if query is not None:
         from bagwise.rows.sources import Query
@@ -46,7 +46,7 @@ def source_of(tables: list[str]) -> Any:
 
 
 def csv_details() -> dict[str, str]:
-    """Return what --read says of a CSV file."""
+    """Return the details of a CSV file that --read states."""
     details = dict(shared().read or {})
     for name in details:
         check_name("detail of --read", name, ("delimiter", "decimal", "encoding"), TableError)
@@ -56,7 +56,7 @@ def csv_details() -> dict[str, str]:
 
 
 def confirmation(*, yes: bool, piped: bool, dry_run: bool = False) -> Callable[[Any], bool]:
-    """Return what shows the columns that will be published, and asks where there is a doubt.
+    """Return a function that shows the columns to be published, and asks if there is a doubt.
 
     `piped` is for a table that comes through standard input: nobody can answer there.
     """
@@ -80,7 +80,7 @@ def confirmation(*, yes: bool, piped: bool, dry_run: bool = False) -> Callable[[
 
 
 def file_reserve(output: Path | None) -> Reserve | None:
-    """Return what keeps a file for this run; refuse one that is there."""
+    """Return a function that reserves a file for this run; it refuses an existing one."""
     from bagwise.files.atomic import check_file, reserved
 
     if output is None:
@@ -111,7 +111,7 @@ def open_ledger(charging: Charging, reserve: Reserve | None, **notes: str | None
 
 
 def keep_in(ledger: Any, path: Path | None, made: Any) -> str:
-    """Remember in a ledger where files are; return what to tell of the charge."""
+    """Record in a ledger where files are; return the message about the charge."""
     if ledger is None:
         return ""
     from bagwise.errors import ReleaseError

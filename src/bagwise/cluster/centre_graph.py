@@ -127,7 +127,7 @@ def _work(points: AnyArray, centres: AnyArray) -> float:
 
 @kernel
 def insert_nearest(lists: Lists, row: int, new: int, distance: float) -> bool:
-    """Put `new` into the sorted list of `row` if it is near enough and not there; say whether."""
+    """Insert `new` into the sorted list of `row` if it is near enough and new; return whether."""
     ids, distances = lists
     last = ids.shape[1] - 1
     if distance >= distances[row, last]:
@@ -147,7 +147,7 @@ def insert_nearest(lists: Lists, row: int, new: int, distance: float) -> bool:
 
 @kernel
 def _count_near(products: AnyArray, half_squares: AnyArray, worst: float) -> int:
-    """Count without a branch, which is several times faster than to compare one by one."""
+    """Count without a branch, which is several times faster than comparing one by one."""
     near = np.int32(0)
     for j in range(products.size):
         near += np.int32(1) if half_squares[j] - products[j] < worst else np.int32(0)

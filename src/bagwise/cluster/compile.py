@@ -33,13 +33,13 @@ def load_kernels() -> None:
 
 
 def are_to_be_kept() -> bool:
-    """Tell whether kernels could be on disk, and are not all there."""
+    """Return whether kernels could be cached on disk but are not all there."""
     return _mark() is not None and not _on_disk()
 
 
 @functools.cache
 def are_compiled() -> bool:
-    """Tell whether kernels are on disk, or worth waiting for.
+    """Return whether kernels are on disk, or worth waiting for.
 
     Decided once in a process, so that within it the same seed gives the same clusters.
     """
@@ -48,7 +48,7 @@ def are_compiled() -> bool:
 
 @functools.cache
 def compile_in_background() -> None:
-    """Start a process that compiles all kernels for later, once, and leave it to itself."""
+    """Start a detached process that compiles all kernels once, for later runs."""
     if _mark() is None:
         _announce(
             "compiled kernels cannot be kept: neither the package's directory nor your home can be "
@@ -69,7 +69,7 @@ def compile_in_background() -> None:
 
 
 def mark_compiled() -> None:
-    """Note on disk that all kernels are there."""
+    """Record on disk that all kernels are there."""
     mark = _mark()
     if mark is not None:
         with suppress(OSError):
@@ -100,7 +100,7 @@ def _mark() -> Path | None:
 
 @functools.cache
 def _announce(notice: str) -> None:
-    """Tell once in a process."""
+    """Announce the compilation once in a process."""
     _log.warning(notice)
 
 

@@ -90,7 +90,7 @@ class Blocks(NamedTuple):
         rows.settle()
 
     def share_full(self, most: int) -> float:
-        """Share of the clusters that could grow but for want of room."""
+        """Share of the clusters that could grow if they had room."""
         room = np.diff(self.starts)
         return float(np.mean((self.sizes == room) & (room < most)))
 
@@ -112,7 +112,7 @@ class Blocks(NamedTuple):
 
 
 class Bath(NamedTuple):
-    """How changes are drawn: sizes that may be, temperature, changes a visit, a table of noise."""
+    """The settings for changes: allowed sizes, temperature, changes per visit, table of noise."""
 
     least: int
     most: int
@@ -236,7 +236,7 @@ def visit_pairs(blocks: Blocks, bath: Bath, pairs: AnyArray, first: int, last: i
 
 @kernel
 def _visit(blocks: Blocks, bath: Bath, a: int, b: int, draw: int, scratch: AnyArray) -> bool:
-    """Draw one change of the clusters a and b, and make it; False if it was none."""
+    """Draw one change of the clusters a and b, and make it; return False if there is none."""
     rows, _, starts, sizes, C, offsets = blocks
     least, most, heat, _, gumbel, _ = bath
     kind = rows.dtype.type

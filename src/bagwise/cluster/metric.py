@@ -82,7 +82,7 @@ def linear_map(
 
 
 def importance(columns: Columns, scores: RowValues) -> FloatArray:
-    """Return what scores owe to each column, (d,), for columns in standard deviations.
+    """Return each column's contribution to scores, (d,), for columns in standard deviations.
 
     It is the absolute CAR score, with a floor; 1 for all columns if they tell nothing of the
     scores.

@@ -27,7 +27,7 @@ STRIP = 16  # rows side by side in memory that belong to the same batch
 
 
 class Rule(NamedTuple):
-    """Which sizes there should be, what it costs to miss them, and whether they may be missed."""
+    """The sizes that clusters should have, the penalty for missing them, and whether they may."""
 
     least: int
     most: int

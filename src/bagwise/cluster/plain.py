@@ -21,7 +21,7 @@ GREEDY = 1e-5  # of a row's usual square: less is rounding
 
 
 def is_small(n_rows: int, sizes: SizeRange) -> bool:
-    """Tell whether a search is worth doing without kernels; sizes that vary need them."""
+    """Return whether a search without kernels is worthwhile; it cannot vary sizes."""
     near_equal = sizes.most - sizes.least <= 1
     return near_equal and n_rows <= MOST_ROWS and sizes.clusters <= MOST_CLUSTERS
 
@@ -71,7 +71,7 @@ class Members:
         return float(_squares(offsets, inside).sum(dtype=np.float64))
 
     def offsets(self, which: IntArray) -> tuple[AnyArray, AnyArray]:
-        """Return rows less their centres, (clusters, size, d), and which of them there are."""
+        """Return rows minus their centres, (clusters, size, d), and which entries exist."""
         members = self.members[which]
         return self.Z[members] - self.centres[which, None], members >= 0
 

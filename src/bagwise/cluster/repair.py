@@ -29,7 +29,7 @@ MUCH = 0.05  # of the rows in clusters that are full: too many to be handed on o
 
 
 class Way(NamedTuple):
-    """Where rows should go: sizes to reach, neighbours of each cluster, steps to the next need."""
+    """The way in which rows should move: target sizes, neighbours, and steps to the next need."""
 
     targets: IntArray
     starts: IntArray
@@ -38,7 +38,7 @@ class Way(NamedTuple):
 
 
 def repair_sizes(rows: OrderedRows, graph: CentreGraph, search: Search) -> None:
-    """Bring all sizes into range."""
+    """Bring all sizes into the allowed range."""
     targets = search.sizes.nearest(rows.sizes)
     if np.array_equal(targets, rows.sizes):
         return
@@ -50,7 +50,7 @@ def repair_sizes(rows: OrderedRows, graph: CentreGraph, search: Search) -> None:
 
 
 def replace_the_nearly_empty(rows: OrderedRows, targets: IntArray, search: Search) -> int:
-    """Make clusters of what others have too many, in place of clusters that few rows are left in.
+    """Replace clusters that have few rows left by clusters made of the surplus of others.
 
     In many dimensions rows far from all others keep clusters to themselves, which nobody else
     finds. To fill them, rows would have to be handed on over many clusters, one by one. Return how
@@ -170,7 +170,7 @@ def _hand_on(
     state: Clusters, way: Way, head: IntArray, following: IntArray, best: AnyArray, to: IntArray,
     a: int,
 ) -> int:  # fmt: skip
-    """Let cluster `a` hand on what it has too many, as far as neighbours want it; count rows.
+    """Let cluster `a` hand on its surplus, as far as neighbours need it; return how many rows.
 
     Every row is priced once, and again only where the neighbour that it was for is full: to price
     all rows for each that goes would take the square of what is too many.

@@ -131,7 +131,7 @@ class Search:
 
 
 class Clusters(NamedTuple):
-    """What the loops that move rows change: points, centres, sizes, and the cluster of each row."""
+    """The arrays that loops change when rows move: points, centres, sizes, and labels of rows."""
 
     Z: AnyArray
     C: AnyArray
@@ -193,7 +193,7 @@ def geometric(first: float, last: float, count: int) -> AnyArray:
 
 
 def effective_dimension(Z: AnyArray, clusters: int) -> float:
-    """Estimate in how many directions neighbouring rows differ, as if all counted the same.
+    """Estimate the number of directions in which neighbouring rows differ, all counted equally.
 
     For w rows with d such directions the participation ratio ``tr(G)^2 / |G|^2`` of their Gram
     matrix is about ``1 / (1/d + 1/(w-1))``. After bisection, neighbours stand side by side.

@@ -39,7 +39,7 @@ _RENAME_EXCHANGE = 2
 
 @dataclass(frozen=True)
 class DirectoryKind:
-    """What a directory of one kind holds: the only ones that are ever deleted, and nothing else.
+    """The contents that directories of one kind may have; nothing else is ever deleted.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class DirectoryKind:
     private: frozenset[str] = frozenset()
 
     def may_hold(self, entry: Path) -> bool:
-        """Tell whether this may be in such a directory; so may what has just gone."""
+        """Return whether a file may be in such a directory; one that has just vanished may, too."""
         try:
             regular = stat.S_ISREG(entry.lstat().st_mode)
         except FileNotFoundError:
@@ -73,7 +73,7 @@ class DirectoryKind:
 
 @contextmanager
 def new_file(target: Path, *, force: bool, private: bool = False) -> Iterator[Path]:
-    """Yield an empty file beside `target` to write to; move it there when the block ends well.
+    """Yield an empty file beside `target` to write to; move it there if the block succeeds.
 
     `force` allows replacing an existing file. Only its owner may read the file if it is `private`,
     and whoever the process lets if not.
@@ -94,7 +94,7 @@ def new_file(target: Path, *, force: bool, private: bool = False) -> Iterator[Pa
 
 @contextmanager
 def new_directory(target: Path, *, force: bool, kind: DirectoryKind) -> Iterator[Path]:
-    """Yield an empty directory beside `target`; move it there when the block ends well.
+    """Yield an empty directory beside `target`; move it there if the block succeeds.
 
     `force` allows replacing an existing directory of the same kind, and nothing else: a mistyped
     path must not cost a home directory. No file is deleted but those that the kind names.
@@ -118,7 +118,7 @@ def new_directory(target: Path, *, force: bool, kind: DirectoryKind) -> Iterator
 
 @contextmanager
 def reserved(target: Path, *, check: Callable[[], None], size: int) -> Iterator[None]:
-    """Keep `target` for this run until the block ends: whatever is paid for can be written there.
+    """Reserve `target` for this run until the block ends, so that a paid result can be written.
 
     `check` refuses a target that is taken. So is one that another run has reserved, and one whose
     disk has not got `size` bytes left.
@@ -143,7 +143,7 @@ def reserved(target: Path, *, check: Callable[[], None], size: int) -> Iterator[
 
 
 def allocate(descriptor: int, size: int) -> None:
-    """Give an open file its bytes on the disk; fail if there are not so many."""
+    """Allocate space on the disk for an open file; fail if there is too little."""
     if hasattr(os, "posix_fallocate"):  # minds quotas, too
         os.posix_fallocate(descriptor, 0, max(size, 1))
     elif os.name == "posix" and shutil.disk_usage(descriptor).free < size:
@@ -176,7 +176,7 @@ def create_private(path: Path) -> Path:
 
 
 def check_file(target: Path, *, force: bool) -> None:
-    """Refuse a file that is there already; cheap, so that callers can ask before they start."""
+    """Refuse an existing file; cheap, so that callers can ask before they start."""
     if target.exists() and not target.is_file():
         raise OutputExistsError(f"{target} is not a regular file; choose another name.")
     if target.exists() and not force:
@@ -218,7 +218,7 @@ def _refuse_strangers(directory: Path, target: Path, kind: DirectoryKind) -> Non
 
 
 def _discard(directory: Path, kind: DirectoryKind) -> None:
-    """Delete a directory of this kind, but for what is not of it."""
+    """Delete a directory of this kind, except for files that do not belong to it."""
     for entry in list(directory.iterdir()) if directory.is_dir() else []:
         if kind.may_hold(entry):
             with suppress(OSError):
@@ -228,7 +228,7 @@ def _discard(directory: Path, kind: DirectoryKind) -> None:
 
 
 def _recover(target: Path, kind: DirectoryKind) -> None:
-    """Put right what interrupted runs left beside `target`."""
+    """Repair the state that interrupted runs left beside `target`."""
     parent = target.absolute().parent
 
     def put_back(aside: Path) -> None:
@@ -280,7 +280,7 @@ def _replace(draft: Path, target: Path, kind: DirectoryKind) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swap two directories in one step; False where the system has no such call."""
+    """Swap two directories in one step; return False if the system has no such call."""
     if os.name != "posix":
         return False
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -292,7 +292,7 @@ def _exchange(first: Path, second: Path) -> bool:
 
 @contextmanager
 def _naming(target: Path) -> Iterator[None]:
-    """Say of a full disk, or one that takes nothing, what could not be written, and why."""
+    """Report what could not be written, and why, when a disk is full or read-only."""
     failure = None
     try:
         yield
@@ -338,7 +338,7 @@ def _remove(file: Path) -> None:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove what runs left that were killed, of whichever kind they were."""
+    """Remove the drafts of killed runs, of whichever kind they were."""
     for names in (_DRAFT_FILE, _CLAIM):
         sweep(parent, names, _remove)
     sweep_spills(parent)

@@ -84,7 +84,7 @@ def read_json(
 
 
 def _check_outline(content: bytes, path: Path, *, error: type[BagwiseError], what: str) -> None:
-    """Refuse what would cost a parser its stack or its memory, before there is one."""
+    """Refuse text that would exhaust a parser's stack or memory, before it is parsed."""
     outside = np.frombuffer(_STRING.sub(b"", content), dtype=np.uint8)
     opens = (outside == ord("[")) | (outside == ord("{"))
     closes = (outside == ord("]")) | (outside == ord("}"))

@@ -1,4 +1,4 @@
-"""Locks that end with their process, and steps that Ctrl-C and its like must not cut in two.
+"""Locks that end with their process, and steps that signals such as Ctrl-C must not interrupt.
 
 Locks tell a draft that is being written from one that is not. They are advisory (``flock``) on the
 file or directory itself. The kernel drops them when the process ends, whatever ended it, and all
@@ -31,7 +31,7 @@ fcntl = _find_locks()
 
 @contextmanager
 def holding(path: Path, *, wait: bool = True, without_locks: bool = True) -> Iterator[bool]:
-    """Hold the lock of `path`; yield whether it is held, and still is what was locked.
+    """Hold the lock of `path`; yield whether it is held, and still belongs to this path.
 
     Without `wait`, a lock that another has is not held. Where there are no locks, nobody can have
     taken it away either: `without_locks` is what to yield then, for a path that is there.
@@ -60,7 +60,7 @@ def _lock(path: Path, descriptor: int | None, *, wait: bool, without_locks: bool
 
 
 def sweep(parent: Path, names: re.Pattern[str], remove: Callable[[Path], object]) -> None:
-    """Remove what runs left that are over; what another one still holds is its own."""
+    """Remove what finished runs left behind; anything whose lock is held is kept."""
     for path in list(parent.iterdir()) if parent.is_dir() else ():
         if names.fullmatch(path.name) and not path.is_symlink():
             with holding(path, wait=False, without_locks=False) as held:
@@ -71,7 +71,7 @@ def sweep(parent: Path, names: re.Pattern[str], remove: Callable[[Path], object]
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let signals that end a run wait until the block is over; it should be short.
+    """Delay signals that end a run until the block is over; it should be short.
 
     They are kept by a handler, and raised again afterwards. To block them would not do: another
     thread, such as one of a numerical library, would get them. Python hands signals to the main

@@ -37,7 +37,7 @@ _OPTIONS = {"compression": "zstd", "store_schema": False, "write_statistics": Fa
 
 @dataclass(frozen=True)
 class WrittenTable:
-    """A table that `write_plain` has written somewhere."""
+    """A table that `write_plain` has written to a file."""
 
     path: Path
     rows: int
@@ -45,14 +45,14 @@ class WrittenTable:
 
 
 def write_plain(rows: pa.Table | pa.RecordBatchReader, path: Path) -> None:
-    """Write a table, or batches of one as they come, and nothing about where it came from."""
+    """Write a table, or batches of one as they come, without any metadata about its origin."""
     _write_groups(in_groups(_batches(rows), repeat(ROWS_AT_ONCE)), rows.schema, path)
 
 
 def write_parts(
     rows: pa.Table | pa.RecordBatchReader, paths: Iterable[Path], *, rows_per_file: int
 ) -> None:
-    """Write a table, or batches of one, to as many files of `rows_per_file` rows as it takes."""
+    """Write a table, or batches of one, to as many files of `rows_per_file` rows as needed."""
     full, rest = divmod(rows_per_file, ROWS_AT_ONCE)
     sizes = [ROWS_AT_ONCE] * full + [rest] * (rest > 0)
     groups = in_groups(_batches(rows), cycle(sizes))
@@ -68,7 +68,7 @@ def _write_groups(groups: Iterable[pa.Table], schema: pa.Schema, path: Path) -> 
 
 
 def as_parquet_keeps_it(table: pa.Table) -> pa.Table:
-    """Return a table with the types that it will have when it is read back from Parquet.
+    """Return a table with the types that it will have after a round trip through Parquet.
 
     >>> as_parquet_keeps_it(pa.table({"x": pa.array(["a"], pa.large_string())})).schema.types
     [DataType(string)]
@@ -106,7 +106,7 @@ def read_parts(
 def read_plain(
     path: Path, *, error: type[BagwiseError], sha256: str | None = None, taken: int = 0
 ) -> pa.Table:
-    """Read a table that `write_plain` wrote, and refuse files that hold anything besides.
+    """Read a table that `write_plain` wrote, and refuse files that hold anything else.
 
     If a SHA-256 is given, the file must have it.
 
@@ -222,7 +222,7 @@ def _layout_of(handle: BinaryIO, path: Path, error: type[BagwiseError]) -> Layou
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Tell whether values of a type have lengths of their own."""
+    """Return whether values of a type vary in length."""
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
@@ -246,7 +246,7 @@ def _decoded(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def memory_of_machine() -> int:
-    """Return how many bytes the machine has."""
+    """Return the memory of the machine in bytes."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

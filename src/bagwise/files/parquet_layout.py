@@ -35,7 +35,7 @@ _DEEPEST = 8  # structures of Thrift within each other
 
 
 class LayoutError(ValueError):
-    """A file is laid out in another way; the message is the predicate of a sentence about it."""
+    """A file has a different layout; the message is the predicate of a sentence about it."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Layout:
 
 
 def read_layout(handle: BinaryIO) -> Layout:
-    """Read what a file is made of; raise LayoutError for anything that ours do not have."""
+    """Read the layout of a file; raise LayoutError for anything that ours do not have."""
     try:
         return _read_layout(handle)
     except LayoutError:
@@ -147,7 +147,7 @@ def _read_schema(elements: Sequence[Struct]) -> list[tuple[bytes, int]]:
 
 
 def _check_chunk(chunk: Struct, name: bytes, kind: int, position: int, rows: int) -> None:
-    """Refuse a column that is elsewhere, packed in another way, or says more than it must."""
+    """Refuse a column that is elsewhere, compressed differently, or has superfluous metadata."""
     details = chunk[3]
     start = min(details[9], details.get(11, details[9]))
     usual = (
@@ -169,7 +169,7 @@ def _check_chunk(chunk: Struct, name: bytes, kind: int, position: int, rows: int
 
 
 def _is_bare(value: Any) -> bool:
-    """Tell whether there are numbers and truth values only, and no text to carry anything."""
+    """Return whether there are only numbers and truth values, and no text to carry anything."""
     if isinstance(value, dict):
         return all(map(_is_bare, value.values()))
     return all(map(_is_bare, value)) if isinstance(value, list) else isinstance(value, int)

@@ -34,7 +34,7 @@ def to_plain(record: Any) -> dict[str, Any]:
 
 
 def read_record(kind: type[R], values: Any, *, error: type[Exception], what: str) -> R:
-    """Read plain values as a record; `error` says where they differ, and quotes none of them.
+    """Read plain values as a record; `error` reports where they differ, without quoting them.
 
     Guarantee: what comes back is written as these very values again: keys in the declared order,
     and ``1`` is not ``1.0``. Neither can carry a message.

@@ -52,7 +52,7 @@ def sha256_of(path: Path, *, error: type[BagwiseError]) -> str:
 
 
 def size_of(handle: BinaryIO) -> int:
-    """Return the length of an open file in bytes; it is read from its beginning next."""
+    """Return the length of an open file in bytes; the next read starts at its beginning."""
     size = handle.seek(0, os.SEEK_END)
     handle.seek(0)
     return size

@@ -18,7 +18,7 @@ _NAME = re.compile(r"\.bagwise\.[0-9a-f]{16}\.spill")
 
 
 class SpillDirectory:
-    """A new directory inside `parent`, which goes when this object does.
+    """A new directory inside `parent`, deleted together with this object.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as parent:
@@ -41,7 +41,7 @@ class SpillDirectory:
             ) from None
 
     def _make(self, parent: Path) -> bool:
-        """Make the directory and lock it; return whether it is still there then."""
+        """Make the directory and lock it; return whether it still exists then."""
         locked = ExitStack()
         with undisturbed():  # or it would be there, and nobody would know of it
             self.path = parent.absolute() / f".bagwise.{token_hex(8)}.spill"
@@ -60,7 +60,7 @@ class SpillDirectory:
 
 
 def sweep_spills(parent: Path) -> None:
-    """Remove the directories of runs that are over."""
+    """Remove the directories of finished runs."""
     sweep(parent, _NAME, lambda path: shutil.rmtree(path, ignore_errors=True))
 
 

@@ -15,7 +15,7 @@ BATCH = 65_536
 
 
 class StoredTable:
-    """Rows in a file that goes as soon as nobody reads it.
+    """Rows in a file that is deleted as soon as nobody reads it.
 
     Batches are copied into memory when they are read, and not mapped: what was read does not stay.
     """
@@ -42,12 +42,12 @@ class StoredTable:
         return table.slice(start - first * BATCH, stop - start)
 
     def table(self) -> pa.Table:
-        """Return all rows as a table that is mapped, and read where it is looked at."""
+        """Return all rows as a memory-mapped table, read only where it is accessed."""
         return pa.ipc.open_file(self._mapped).read_all()
 
 
 def in_groups(batches: Iterable[pa.RecordBatch], sizes: Iterable[int]) -> Iterator[pa.Table]:
-    """Yield tables of these numbers of rows, and what is left, whatever the batches are.
+    """Yield tables of these numbers of rows, and the remainder, whatever the batches are.
 
     >>> batch = pa.record_batch({"x": [1, 2, 3]})
     >>> [table["x"].to_pylist() for table in in_groups([batch, batch], [2, 2, 2, 2])]
@@ -90,7 +90,7 @@ def arrange(
     *,
     rows_at_once: int,
 ) -> StoredTable:
-    """Write rows to their places, of which each has its own, in two passes over them.
+    """Write rows to their positions, which are distinct, in two passes over them.
 
     The first deals rows to files, one for all places from ``i * rows_at_once`` on. The second
     brings the rows of each file, which fit into memory, into their order.

@@ -63,7 +63,7 @@ class ClassProblem(BagProblem):
         return float(np.sum(residuals**2)) / 2 / self.total
 
     def moments(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return expected shares, their mean covariance, and nothing else."""
+        """Return expected shares, their mean covariance, and a zero."""
         eta = self.eta(beta)
         return self._shares(eta), self._mean_covariance(eta), np.zeros(1)
 
@@ -114,13 +114,13 @@ class ClassProblem(BagProblem):
         return Equations(score.ravel() / self.total, matrix / self.total)
 
     def true_variance(self, beta: FloatArray) -> FloatArray:
-        """Return the variance of each residual, whatever the weights take it to be."""
+        """Return the actual variance of each residual, whatever the weights assume."""
         covariance = self._label_covariance(self.eta(beta), honest=True)
         spread = np.einsum("uij,ujk,uik->ui", self.root, covariance, self.root)
         return np.asarray(spread).ravel()
 
     def label_variance(self, beta: FloatArray) -> LabelVariance:
-        """Return variances in units of what the weights, which are those at beta, take them for."""
+        """Return variances relative to those that the weights, taken at beta, assume."""
         del beta
         rest = self.rule.unexplained
         share = rest.usual / self.uncorrelated.ravel()
@@ -138,7 +138,7 @@ class ClassProblem(BagProblem):
         return self.average(self.family.variance(eta))
 
     def _label_covariance(self, eta: FloatArray, *, honest: bool) -> FloatArray:
-        """Return the covariance of contrasts: as it is, or as the weights' rule takes it."""
+        """Return the covariance of contrasts: the actual one, or that of the rule for weights."""
         trust = self.rule
         if trust.label_kind == "pick":
             shares = self._shares(eta)[:, 1:]

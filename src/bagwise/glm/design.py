@@ -76,7 +76,7 @@ class Design:
 
     @classmethod
     def of_moments(cls, moments: Moments, *, fit_intercept: bool) -> Self:
-        """Standardise by the moments of rows that are elsewhere; it has no rows."""
+        """Standardise by the moments of rows stored elsewhere; the design itself has no rows."""
         mean, variance = moments.mean, np.diag(moments.squares) / moments.count
         flat = np.sqrt(variance) <= _ROUNDING * np.abs(mean)
         return cls._standardised(mean, variance, flat, fit_intercept=fit_intercept)
@@ -166,7 +166,7 @@ def chunks(n: int, length: int = CHUNK) -> list[slice]:
 def read_offset(
     n_rows: int, family: Family, *, exposure: Any = None, offset: Any = None
 ) -> FloatArray | None:
-    """Return what is added to each row's linear predictor, checked; None if it is nothing.
+    """Return the checked offset of each row's linear predictor; None if there is none.
 
     >>> from bagwise.families import find_family
     >>> read_offset(2, find_family("poisson"), exposure=[1.0, np.e], offset=0.5)

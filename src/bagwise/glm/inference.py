@@ -103,7 +103,7 @@ def _model_meat(problem: BagProblem, beta: FloatArray) -> FloatArray:
 
 
 def _meat(blocks: Iterable[Block], inverse: FloatArray, outputs: int, *, fair: bool) -> FloatArray:
-    """Return the covariance of the score as the residuals show it.
+    """Return the covariance of the score, estimated from the residuals.
 
     On the safe side (HC3), or right on average (HC2) if it is to be fair.
     """
@@ -118,7 +118,7 @@ def _meat(blocks: Iterable[Block], inverse: FloatArray, outputs: int, *, fair: b
 
 
 def _scores_without_pull(block: Block, inverse: FloatArray, outputs: int) -> FloatArray:
-    """Return each unit's score, its residuals as if the unit had not been in the fit."""
+    """Return each unit's score with its residuals as if the unit had been left out of the fit."""
     shape = (-1, outputs, inverse.shape[0])
     instruments, jacobian = block.instruments.reshape(shape), block.jacobian.reshape(shape)
     pull = np.matmul(jacobian @ inverse, instruments.transpose(0, 2, 1))
@@ -130,7 +130,7 @@ def _scores_without_pull(block: Block, inverse: FloatArray, outputs: int) -> Flo
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """How sure a shrunken fit can be, two ways, in the coefficients' own units.
+    """The uncertainty of a shrunken fit in two versions, in the columns' own units.
 
     Attributes
     ----------

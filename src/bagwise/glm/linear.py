@@ -49,7 +49,7 @@ class Working(NamedTuple):
     variance: LabelVariance
 
     def over(self, work: Callable[["Working"], Any], merge: Callable[[Any, Any], Any]) -> Any:
-        """Return what work makes of the units, which are one part."""
+        """Return the result of `work` on the units, which are one part."""
         return reduce(merge, [work(self)])
 
 
@@ -182,7 +182,7 @@ class LinearModel:
 
 
 def all_added(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what two parts have sent, added up one by one."""
+    """Return the sums of two parts, added entry by entry."""
     return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
@@ -192,7 +192,7 @@ def _combined(beta: FloatArray) -> FloatArray:
 
 
 def wider(one: FloatArray, other: FloatArray) -> FloatArray:
-    """Return the least and the most of two parts, each (2,)."""
+    """Return the minimum and the maximum of two parts, each (2,)."""
     return np.array([min(one[0], other[0]), max(one[1], other[1])])
 
 
@@ -204,7 +204,7 @@ def _ratios_of(units: Working) -> FloatArray:
 
 
 def _terms(low: float, high: float) -> int:
-    """Return how many polynomials it takes: the error falls by the factor rho with each.
+    """Return the number of polynomials needed: each reduces the error by the factor rho.
 
     >>> _terms(0.0, 0.0), _terms(-1.0, 1.0)
     (1, 17)
@@ -217,7 +217,7 @@ def _terms(low: float, high: float) -> int:
 
 
 def _products_of(units: Working, span: tuple[float, float]) -> tuple[Any, ...]:
-    """Return what a `LinearModel` adds up, of some units."""
+    """Return the sums that a `LinearModel` needs, for some units."""
     (jacobian, residuals, variance), (low, high) = units, span
     share, known = variance.share, variance.known
     columns = np.column_stack([jacobian, residuals, np.ones(len(residuals))])

@@ -61,7 +61,7 @@ class Chunk:
 
     @property
     def exposure(self) -> FloatArray:
-        """What multiplies each row's rate, under a logarithmic link."""
+        """The factor of each row's rate, under a logarithmic link."""
         return np.ones(len(self.rows)) if self.offset is None else np.exp(self.offset)
 
 
@@ -70,14 +70,14 @@ OverChunks = Callable[[Callable[[Chunk], Any], Callable[[Any, Any], Any]], Any]
 
 
 def held_here(over: OverChunks) -> OverChunks:
-    """Have all chunks sent here, for many steps over few."""
+    """Bring all chunks to this process, for many steps over little data."""
     chunks: list[Chunk] = over(lambda chunk: [chunk], operator.add)
     return lambda work, merge: reduce(merge, map(work, chunks))
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a chunk becomes a problem.
+    """The recipe that turns a chunk into a problem.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class Recipe:
     unexplained: Unexplained = NOTHING
 
     def on(self, chunk: Chunk, weights: Weights | None = None) -> BagProblem:
-        """Return the problem of a chunk, with weights if there are some."""
+        """Return the problem of a chunk, with weights if any are given."""
         design = self.frame.about(chunk.rows, chunk.offset)
         bags, ones = Bags(chunk.index), np.ones(chunk.sizes.size)
         if self.of_rows:
@@ -158,7 +158,7 @@ class PartsProblem(BagProblem):
     def over_units(
         self, work: Callable[[BagProblem], T], merge: Callable[[Any, Any], Any] = operator.add
     ) -> T:
-        """Return what work makes of the bags with their weights, chunk by chunk."""
+        """Return the result of `work` on the bags with their weights, chunk by chunk."""
         on, weights = self.recipe.on, self.weights  # what travels: not the map to all chunks
 
         def go(chunk: Chunk) -> T:
@@ -198,7 +198,7 @@ class PartsProblem(BagProblem):
         return mean, variance, np.zeros(1)
 
     def units(self, beta: FloatArray) -> Working:
-        """Return all bags, of which there must be few: they come here."""
+        """Return all bags, which must be few, since they are brought to this process."""
 
         def columns(local: BagProblem) -> tuple[FloatArray, ...]:
             jacobian, residuals, variance = local.units(beta)
@@ -209,7 +209,7 @@ class PartsProblem(BagProblem):
         return Working(jacobian, residuals, variance)
 
     def working(self, beta: FloatArray) -> LinearModel:
-        """Return the linear model that the problem is close to beta; a Gaussian one is so anywhere.
+        """Return the linear model near beta; a Gaussian problem is linear everywhere.
 
         Then one pass is enough for a whole fit.
         """
@@ -239,7 +239,7 @@ class PartsProblem(BagProblem):
         return self.family.name == "gaussian" and self.trust is not None
 
     def _remember(self, key: Any, made: T) -> T:
-        """Keep what was made; the oldest are forgotten."""
+        """Keep a result; the oldest results are forgotten."""
         self._seen[key] = made
         for old in list(self._seen)[:-_REMEMBERED]:
             del self._seen[old]
@@ -248,7 +248,7 @@ class PartsProblem(BagProblem):
     def _gathered(
         self, what: str, beta: FloatArray, work: Callable[[BagProblem], Any]
     ) -> list[FloatArray]:
-        """Return what work makes of every bag at beta, in their order."""
+        """Return the result of `work` for every bag at beta, in their order."""
         on = self.recipe.on
 
         def go(chunk: Chunk) -> list[tuple[int, Any]]:

@@ -154,7 +154,7 @@ class FitProblem(ABC):
 
     @abstractmethod
     def runs_away(self, beta: FloatArray) -> bool:
-        """Whether beta leads to expected labels that cannot be believed."""
+        """Whether beta leads to implausible expected labels."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class BagProblem(FitProblem):
     def over_units(
         self, work: Callable[["BagProblem"], T], merge: Callable[[Any, Any], Any] = operator.add
     ) -> T:
-        """Return what work makes of the units with their weights, merged over parts of them."""
+        """Return the result of `work` on the units with their weights, merged over their parts."""
         return functools.reduce(merge, [work(self)])
 
     def average(self, values: FloatArray) -> FloatArray:
@@ -250,7 +250,7 @@ class BagProblem(FitProblem):
         return self.design.eta(beta)
 
     def runs_away(self, beta: FloatArray) -> bool:
-        """Whether beta is on its way to infinity, as far as one can see from eta."""
+        """Whether beta is diverging, as far as eta shows it."""
         if not self.family.knows_dispersion:
             return False
         return self.over_units(lambda units: float(np.abs(units.eta(beta)).max()), max) > FAR
@@ -332,12 +332,12 @@ class BagProblem(FitProblem):
         return self.rule.variances(_never_zero(variance), choice)
 
     def true_variance(self, beta: FloatArray) -> FloatArray:
-        """Return the variance of each residual, whatever the weights take it to be, (u * q,)."""
+        """Return the actual variance of each residual, whatever the weights assume, (u * q,)."""
         _, variance, choice = self.moments(beta)
         return self.rule.variances(variance, choice).total(self.phi)
 
     def units(self, beta: FloatArray) -> Working:
-        """Return the units that count; there must be few if they are elsewhere."""
+        """Return the units that count; if they are elsewhere there must be few."""
         blocks = list(self.blocks(beta))
         used = np.repeat(self.base() > 0, self.outputs)
         jacobian = np.concatenate([block.jacobian for block in blocks])[used]
@@ -345,7 +345,7 @@ class BagProblem(FitProblem):
         return Working(jacobian, residuals, self.label_variance(beta).of(used))
 
     def working(self, beta: FloatArray) -> LinearModel:
-        """Return the linear model that the problem is close to beta, without bags of no weight."""
+        """Return the linear model near beta, without bags of no weight."""
         return LinearModel.of(self.units(beta).over, beta, least=self.rule.unexplained.least)
 
     def at_centroids(self) -> "BagProblem | None":
@@ -383,7 +383,7 @@ class BagProblem(FitProblem):
         return start.ravel()
 
     def _mean_label(self) -> float:
-        """Return the mean label: with known noise, what it is expected to be within the family."""
+        """Return the mean label; with known noise, its expected value within the family."""
         if self.trust is None:
             weight, labels = self.over_units(
                 lambda units: np.array([units.total, units.weight() @ units.labels])

@@ -165,7 +165,7 @@ class SlopePrior:
         return self if self._even is None else self._even
 
     def weighed(self, importance: FloatArray) -> Self:
-        """Return the belief that slopes have this times the variance, feature by feature."""
+        """Return the belief that slopes have this many times the variance, feature by feature."""
         even = self.even
         if even.features is None or even.back is None:
             raise AssertionError("features are not told apart")
@@ -197,7 +197,7 @@ class SlopePrior:
 
 
 def _size_of_predictors(family: Family, width_of_labels: float) -> Size:
-    """Return what is believed of how much linear predictors vary over the rows.
+    """Return the believed variation of linear predictors over the rows.
 
     Rates of rows far out grow with the exponential of noise that is taken for a signal, and so do
     small chances. So log rates and log odds that vary much take more evidence than those that vary
@@ -212,7 +212,7 @@ def _size_of_predictors(family: Family, width_of_labels: float) -> Size:
 
 
 def has_ends(family: Family) -> bool:
-    """Tell whether the link takes an end of the range of labels to infinity."""
+    """Return whether the link maps an end of the range of labels to infinity."""
     return bool(np.isfinite(family.label_range).any())
 
 
@@ -294,24 +294,24 @@ class Shrunk(Generic[P_co]):
 
     @property
     def is_sound(self) -> bool:
-        """Whether the fit ended where it can be believed."""
+        """Whether the fit ended at a plausible solution."""
         return self.solution.is_sound(penalised=True)
 
     @property
     def effective(self) -> float:
-        """How many coefficients the labels decide, as far as the belief leaves them."""
+        """The effective number of coefficients, given how strongly the belief shrinks them."""
         values = self.strengths
         return float(np.sum(values / (1 + values)) + self.prior.free.shape[1])
 
     @property
     def strengths(self) -> FloatArray:
-        """What labels say of each direction of the slopes, over what is believed of it."""
+        """The information of labels on each direction of the slopes, relative to the belief."""
         spectrum = self.working.spectrum(self.prior.basis, self.prior.free, 1.0)
         return np.asarray(spectrum.values * self.prior.variance)
 
 
 def solve_shrunk(problem: P, start: FloatArray, prior: SlopePrior) -> Shrunk[P]:
-    """Fit with as much shrinkage as the labels suggest, in turns until fit and belief agree."""
+    """Fit with the shrinkage that labels suggest, alternating until fit and belief agree."""
     least = least_dispersion(problem)
     problem, beta = problem.reweighted(start), start
     last = (np.inf, np.inf)
@@ -336,7 +336,7 @@ def solve_shrunk(problem: P, start: FloatArray, prior: SlopePrior) -> Shrunk[P]:
 
 
 def shrink_further(problem: P, start: FloatArray, shrunk: Shrunk[P]) -> Shrunk[P] | None:
-    """Return a fit that converged, with slopes believed to be as small as that takes, or None.
+    """Return a fit that converged, with slopes believed to be small enough for that, or None.
 
     The linear model that a penalty was chosen by may be far from the fit that it led to: then the
     choice and the fit chase each other. Less belief in large slopes ends that, and still says more
@@ -353,7 +353,7 @@ def shrink_further(problem: P, start: FloatArray, shrunk: Shrunk[P]) -> Shrunk[P
 
 
 def least_dispersion(problem: FitProblem) -> float:
-    """Return the least that phi can be.
+    """Return the smallest possible phi.
 
     Counts and chances have phi = 1 by their nature. What a model of them misses makes labels vary
     more, and real counts mostly do; a fit that took this for noise of a known kind would follow the

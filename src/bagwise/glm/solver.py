@@ -20,7 +20,7 @@ TOLERANCE = 1e-8  # in standard errors of the estimate
 
 @dataclass(frozen=True)
 class Penalty:
-    """What is held against large coefficients: a quadratic form in beta, around a center.
+    """A penalty on large coefficients: a quadratic form in beta, around a center.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Solution(Generic[P_co]):
     step: FloatArray
 
     def is_sound(self, *, penalised: bool = False) -> bool:
-        """Tell whether the search ended where it can be believed.
+        """Return whether the search ended at a plausible solution.
 
         A penalty keeps slopes finite. Then a row far out has a chance next to 0 or 1, which does no
         harm, while its rate would be absurd.

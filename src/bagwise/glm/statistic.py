@@ -204,7 +204,7 @@ class StatisticProblem(FitProblem):
 
     @property
     def total(self) -> float:
-        """One, for the same reason."""
+        """One, for the same reason as `n_units`."""
         return 1.0
 
     def reweighted(self, beta: FloatArray) -> Self:
@@ -238,7 +238,7 @@ class StatisticProblem(FitProblem):
         return value if np.isfinite(value) else np.inf
 
     def runs_away(self, beta: FloatArray) -> bool:
-        """Whether expected labels lie beyond the bounds by more than they vary within.
+        """Whether expected labels exceed the bounds by more than they vary within them.
 
         A line may leave the bounds in a few odd rows, and does so by no more than they are odd. An
         exponential leaves them by any amount: no row counts as farther off than the bounds are
@@ -248,7 +248,7 @@ class StatisticProblem(FitProblem):
         return has_ends(self.family) and not near.beyond <= near.within
 
     def covariance(self, near: _Near) -> FloatArray:
-        """Return that of the noisy sums: privacy noise and label noise."""
+        """Return the covariance of the noisy sums: privacy noise and label noise."""
         noise = self.statistics.noise_sd**2 * np.eye(self.design.rank)
         return np.asarray(noise + near.dispersion * near.label_covariance)
 
@@ -293,7 +293,7 @@ class StatisticProblem(FitProblem):
         return SlopePrior(one[:, 1:], np.diag(slopes), one[:, :1], start, loose, size=Size(most))
 
     def largest_variance(self, start: FloatArray) -> float:
-        """Return how large tau^2 may become, by what is seen from a model without slopes.
+        """Return an upper limit for tau^2, judged from a model without slopes.
 
         Expected labels lie within the bounds, so they vary by ``(high - mean)(mean - low)`` at most
         (Bhatia and Davis 2000), and by tau^2 for each slope to first order. And what the sums
@@ -354,7 +354,7 @@ class StatisticProblem(FitProblem):
         )
 
     def _dispersion(self, excess: float, variances: float) -> float:
-        """Return phi by what is left of the squared labels; never more than bounds allow."""
+        """Return phi, estimated from the squared labels, but no larger than bounds allow."""
         low, high = self.bounds
         least = 1.0 if self.family.knows_dispersion else 0.0
         if not (math.isfinite(excess) and 0 < variances < math.inf):

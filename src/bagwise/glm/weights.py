@@ -32,7 +32,7 @@ _UNUSUAL = 0.05
 
 @dataclass(frozen=True)
 class Unexplained:
-    """What a label's variance may hold beside that which its family and its noise explain.
+    """The part of a label's variance that its family and its noise leave unexplained.
 
     ``share = shape * V / counts + (1 - shape) * usual`` is what phi multiplies, and `least` times
     ``V / counts`` counts as known.
@@ -104,7 +104,7 @@ class Trust:
         return estimate_dispersion(residuals[used], variance.of(used), n_parameters=n_parameters)
 
     def omega(self, variance: "LabelVariance", phi: float) -> FloatArray:
-        """Return the variance that the weights take a bag's label to have."""
+        """Return the variance of a bag's label that the weights assume."""
         if self.rule == "known-noise":
             omega, several = variance.total(phi), self.sizes > 1
             known = self.phi is not None  # then spread and noise are parts of one variance
@@ -122,7 +122,7 @@ class Trust:
 
     @property
     def count_ratio(self) -> FloatArray:
-        """By how much the rule "equal" or "size" takes omega to be larger than share."""
+        """The ratio of omega to share under the rule "equal" or "size"."""
         base = np.maximum(self.base, _NOTHING * self.base.max())
         return np.asarray(self.counts / (base * self.sizes if self.rule == "size" else base))
 
@@ -140,7 +140,7 @@ class LabelVariance:
         return (phi - self.least) * self.share + self.known
 
     def of(self, used: AnyArray) -> "LabelVariance":
-        """Return that of some of the bags."""
+        """Return the variances of some of the bags."""
         return LabelVariance(self.share[used], self.known[used], self.least)
 
 

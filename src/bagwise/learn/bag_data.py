@@ -1,8 +1,8 @@
 """Rows, bags and bag labels, checked once for every estimator that learns from bags.
 
-A release gives every row the label of its bag. Fitted or scored as if they were labels of rows,
-they pull slopes towards zero and make good models look bad, and nothing in the numbers says so: so
-labels that repeat as those of bags do, and came without bags, get a warning.
+A release gives every row the label of its bag. If these labels are fitted or scored as labels of
+rows, slopes shrink towards zero and good models look bad, with nothing in the numbers to show it.
+So labels that repeat as those of bags do, but come without bags, get a warning.
 
 People keep bags in tables: `from_frame` reads rows with a column of bag ids, `from_group_means` one
 row per group; `with_rows` adds a few rows with labels of their own.
@@ -56,7 +56,7 @@ _REPEATS = (
 
 @dataclass(frozen=True)
 class BagData:
-    """What every loss is computed from.
+    """The data that every loss is computed from.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class BagData:
 
     @property
     def row_weights(self) -> FloatArray:
-        """How much each row counts: its bag's weight, times the rows that it stands for."""
+        """Weight of each row: that of its bag times the number of rows it stands for."""
         weight = np.asarray(self.bags.repeat(self.weight), dtype=np.float64)
         return weight if self.counts is None else weight * self.counts
 
@@ -114,7 +114,7 @@ class BagData:
         return Members.of(self.bags, self.counts)
 
     def over(self, work: Callable[[Chunk], Any], merge: Callable[[Any, Any], Any]) -> Any:
-        """Return what work makes of the rows, chunk by chunk; rows in memory are one chunk."""
+        """Return the result of `work` on the rows, chunk by chunk; rows in memory are one chunk."""
         if self.parts is not None:
             return self.parts(work, merge)
         known = self.bags.sizes, self.labels, self.noise_sd, self.offset
@@ -132,7 +132,7 @@ def read_bags(
     offset: FloatArray | None = None,
     counts: Any = None,
 ) -> BagData:
-    """Bring validated X and y, one label per row, into bags; say which bag contradicts itself.
+    """Group validated X and y, one label per row, into bags; name any bag that contradicts itself.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def _read_counts(counts: Any, bags: Bags) -> FloatArray:
 
 
 def one_per_bag(values: AnyArray, bags: Bags, what: str) -> FloatArray:
-    """Return the one value that all rows of a bag carry, or say which bag disagrees."""
+    """Return the one value that all rows of a bag carry, or name a bag whose rows differ."""
     per_bag = np.empty((bags.n_bags, *values.shape[1:]))
     per_bag[bags.index] = values
     wrong = (per_bag[bags.index] != values).reshape(len(values), -1).any(axis=1)
@@ -224,7 +224,7 @@ def _noise_per_bag(noise_sd: Any, bags: Bags) -> FloatArray:
 
 
 def look_like_bag_labels(labels: AnyArray) -> bool:
-    """Tell whether labels repeat in blocks, or about equally often without being whole numbers.
+    """Return whether labels repeat in blocks, or equally often without being whole numbers.
 
     Labels of rows repeat too, where they are counts, classes or rounded. But then some values are
     common and others rare, and rows with the same one do not stand together, unless the table is
@@ -445,7 +445,7 @@ def with_rows(data: BaggedData, X_rows: Any, y_rows: Any, *, noise_sd: Any = 0.0
 
 
 def finite_floats(values: Any, what: str, *, error: type[BagwiseError] = BagsError) -> FloatArray:
-    """Return an array of finite float64, or say where it is not, without quoting a value.
+    """Return an array of finite float64, or report where it is not, without quoting a value.
 
     >>> finite_floats([1, "seven"], "y")
     Traceback (most recent call last):
@@ -498,7 +498,7 @@ def _of_table(
     exclude: str | Sequence[str],
     weights: FloatArray | None = None,
 ) -> BaggedData:
-    """Encode the feature columns: those asked for, or all that are not used for something else.
+    """Encode the feature columns: those requested, or all that have no other use.
 
     A column that looks like an id is a feature only by name, unless rows are groups and have
     `weights`: there a mean or a count may well differ in every row, without being an id.

@@ -31,8 +31,8 @@ class BagMeanLoss(torch.nn.Module):  # type: ignore[misc]
     Parameters
     ----------
     family : {"gaussian", "poisson", "bernoulli", "multinomial"}
-        What the network puts out: the expected label itself, its logarithm, its log odds, or one
-        score for each class, whose softmax are the chances.
+        The output of the network: the expected label itself, its logarithm, its log odds, or
+        one score for each class, whose softmax gives the chances.
 
     Notes
     -----
@@ -85,7 +85,7 @@ class BagMeanLoss(torch.nn.Module):  # type: ignore[misc]
         return (weight * squares).sum() / weight.expand_as(squares).sum()
 
     def extra_repr(self) -> str:
-        """Name the family where the module is printed."""
+        """Return the family, for the printed form of the module."""
         return f"family={self.family!r}"
 
 

@@ -40,7 +40,7 @@ third of the time."""
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BoostsTrees(TakesBags, BaseEstimator):  # type: ignore[misc]
-    """Boost trees on a bag loss; a subclass says what labels are."""
+    """Boost trees on a bag loss; subclasses define the labels."""
 
     leaves: int | Sequence[int] | None = None
     learning_rate: float | None = None
@@ -56,7 +56,7 @@ class BoostsTrees(TakesBags, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _read_labels(self, y: AnyArray, *, has_noise: bool) -> tuple[str, FloatArray]:
-        """Return the family, and labels as it has them, or refuse them."""
+        """Return the family and the labels in its form, or refuse them."""
 
     def fit(
         self,
@@ -154,7 +154,7 @@ class BoostsTrees(TakesBags, BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> FloatArray:
-        """Share of each column of X in what the trees have gained; a linear start is no part."""
+        """Share of each column of X in the total gain of the trees, without any linear start."""
         check_is_fitted(self)
         return shares_of_gain(self.members_, self.levels_)
 
@@ -187,7 +187,7 @@ class BoostsTrees(TakesBags, BaseEstimator):  # type: ignore[misc]
 
 
 def _threads(n_jobs: int | None, X: FloatArray) -> int:
-    """Return how many threads grow trees, 0 for as many as LightGBM likes; trees are the same.
+    """Return how many threads grow trees, 0 for LightGBM's own choice; trees are the same.
 
     Threads wait for each other several times a tree. Where a tree takes less than a millisecond,
     waiting takes longer than growing, and a hundred times longer if another program has the cores.
@@ -288,7 +288,7 @@ class BaggedBooster(BagRegressorMixin, BoostsTrees):
 
 @dataclass(eq=False, repr=False)
 class BaggedClassifier(ClassifierMixin, BoostsTrees):  # type: ignore[misc]
-    """Boost trees that tell the classes of rows, from labels that are known per bag.
+    """Boost trees that predict the classes of rows, from labels that are known per bag.
 
     Like `BaggedBooster`, with one score per class (two classes share one). It needs LightGBM:
     ``pip install "bagwise[boost]"``; to predict, nothing is needed.
@@ -353,7 +353,7 @@ class BaggedClassifier(ClassifierMixin, BoostsTrees):  # type: ignore[misc]
         noise_sd: Any = None,
         sample_weight: Any = None,
     ) -> float:
-        """Return the share of rows whose class is predicted; of bags, how well their shares are.
+        """Return the share of rows whose class is predicted; for bags, score their class shares.
 
         With `bags` it is `bag_r2_score` of the shares, known noise taken out.
         """
@@ -371,7 +371,7 @@ class BaggedClassifier(ClassifierMixin, BoostsTrees):  # type: ignore[misc]
         )
 
     def _read_labels(self, y: AnyArray, *, has_noise: bool) -> tuple[str, FloatArray]:
-        """Learn what the classes are; return shares, (n,) for two classes."""
+        """Determine the classes; return shares, (n,) for two classes."""
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
         named = None if self.classes is None else np.asarray(self.classes)

@@ -1,9 +1,9 @@
 """Grow boosted trees for a bag loss with LightGBM, and choose and blend them on held-out bags.
 
-Every way, a start and a shape of trees, is tried on folds of whole bags, which tells its best
-number of rounds and what it predicts for bags that it has not seen. Held-out bags have weight zero:
-their rows are there, so that every round tells what it predicts for them, and pull at no tree. So
-one table of bins serves all folds, and no fold predicts anew.
+Every combination of a start and a shape of trees is tried on folds of whole bags, which show its
+best number of rounds and its predictions for unseen bags. Held-out bags have weight zero: their
+rows are in the data, so that every round predicts them, but they influence no tree. So one table of
+bins serves all folds, and no fold has to predict again.
 
 The weights of the blend are those with which held-out predictions come closest to the labels, none
 of them negative (stacked regressions; Breiman 1996, Mach. Learn. 24), pulled towards equal ones
@@ -51,7 +51,7 @@ STARTS = ("constant", "glm")
 
 
 class Shape(NamedTuple):
-    """What single trees are like.
+    """The shape of single trees.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ _PILOT_ROUNDS, _PILOT = 100, Shape(leaves=8)
 
 
 class Trial(NamedTuple):
-    """One way to boost, and what held-out bags say of it.
+    """One way to boost, with its results on held-out bags.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Trial(NamedTuple):
 
 @dataclass(frozen=True)
 class Boosting:
-    """What to learn from, and how; `BaggedBooster` explains the parameters.
+    """The data and settings of boosting; `BaggedBooster` explains the parameters.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ class Boosting:
         report_progress("trying ways to boost", 1.0)
 
     def _held_out(self, growing: Sequence["Growing"], folds: IntArray) -> Iterator[FloatArray]:
-        """Grow all folds side by side; yield what each predicts for its bags, round by round."""
+        """Grow all folds side by side; yield the predictions for held-out bags, round by round."""
         for _ in range(self.most + 1):
             means = np.full_like(self.data.labels, np.nan)
             for number, fold in enumerate(growing):
@@ -234,7 +234,7 @@ class Boosting:
         return Growing(lightgbm().Booster(options, self.table), objective)
 
     def _start(self, name: str, weight: FloatArray) -> Member | None:
-        """Return what trees are added to, from the bags that count; None if there is no fit."""
+        """Return the start that trees are added to; None if there is no fit."""
         return self._constant(weight) if name == "constant" else self._linear(_counts(weight))
 
     def _constant(self, weight: FloatArray) -> Member:
@@ -299,7 +299,7 @@ class Growing:
         return self.objective.bag_means
 
     def trees(self) -> tuple[tuple[Tree, ...], ...]:
-        """Return the trees of each output."""
+        """Return the trees for each output."""
         outputs = 1 if self.objective.labels.ndim == 1 else self.objective.labels.shape[1]
         info = self.booster.dump_model()["tree_info"]
         trees = [Tree.from_lightgbm(tree["tree_structure"]) for tree in info]
@@ -320,7 +320,7 @@ def _without_trees(
 
 
 def lightgbm() -> ModuleType:
-    """Return LightGBM, or say that it is missing; nothing else imports it."""
+    """Return LightGBM, or report that it is missing; nothing else imports it."""
     if importlib.util.find_spec("lightgbm") is None:
         raise MissingExtraError("BaggedBooster", "boost")
     return importlib.import_module("lightgbm")

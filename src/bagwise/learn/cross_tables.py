@@ -1,4 +1,4 @@
-"""Ecological inference: tables of groups by outcomes, from the totals of places alone.
+"""Ecological inference: tables of groups by outcomes, estimated from totals of places alone.
 
 A place, such as a precinct, states how many people are in each group and how many have each
 outcome, never how many are both. Each place is a bag of one row for each group, which stands for

@@ -66,7 +66,7 @@ _LARGEST_PROGRAMME = 4_000_000  # numbers in its matrix: some seconds
 
 
 def evidence(shrunk: Shrunk[BagProblem], law: Law) -> float:
-    """Return twice the log of how much more likely labels are with slopes than without."""
+    """Return twice the log likelihood ratio of labels with slopes against labels without."""
     problem = shrunk.solution.problem
     here = NoisyLabels(problem, law, shrunk.prior, problem.phi)
     flat = replace(here, prior=shrunk.prior.scaled(shrunk.prior.variance / 1e12))
@@ -87,7 +87,7 @@ def level(
     unsure: float,
     most: float = np.inf,
 ) -> float | None:
-    """Return by what to multiply expectations of bags that are all alike: the posterior mean.
+    """Return the factor, a posterior mean, for expectations of bags that are all alike.
 
     Before the labels no factor from 0 to `most` is likelier than another. Around it labels vary by
     their noise, and by what else they do, which is nearly normal and no more than that. None where
@@ -124,7 +124,7 @@ def level(
 def best_of_others(
     problem: BagProblem, start: FloatArray, shrunk: Shrunk[BagProblem]
 ) -> tuple[Shrunk[BagProblem], bool]:
-    """Return the fit that predicts left-out bags best, and whether it says what there is to say.
+    """Return the fit that predicts left-out bags best, and whether it explains enough.
 
     Tried are less shrinkage and none, the least dispersion, and more shrinkage.
     """
@@ -139,7 +139,7 @@ def best_of_others(
     beyond, error = float(squares.mean()) - 1, squares.std() / np.sqrt(squares.size)
 
     def misses(one: Shrunk[BagProblem]) -> bool:
-        """Tell whether a fit leaves nearly all of what there is to explain."""
+        """Return whether a fit explains next to nothing of what could be explained."""
         solution = one.solution
         expected = solution.problem.moments(solution.beta)[0][used]
         left = float(np.mean((labels - expected) ** 2 / usual))
@@ -159,7 +159,7 @@ def best_of_others(
 
 
 def _left_out(shrunk: Shrunk[BagProblem]) -> FloatArray:
-    """Return each label less what bags without it predict, to first order."""
+    """Return each label minus its prediction from the bags without it, to first order."""
     model = shrunk.solution.problem.units(shrunk.solution.beta)
     weights = 1 / model.variance.total(shrunk.solution.problem.phi)
     information = model.jacobian.T @ (model.jacobian * weights[:, None]) + shrunk.prior.form
@@ -215,7 +215,7 @@ def warn_of_gap(solution: Solution[BagProblem], covariance: FloatArray) -> bool:
 
 
 def warn_of_separation(solution: Solution[BagProblem], names: Sequence[str]) -> bool:
-    """Name the columns by which labels are told apart without error, if a fit ran away for that.
+    """Name the columns that separate the labels without error, if that made a fit diverge.
 
     Returns whether it did. With noise on the labels there is no separation.
     """

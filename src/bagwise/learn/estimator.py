@@ -35,7 +35,7 @@ POSTERIOR = (
 
 
 def check_ridge(ridge: float | Literal["auto"]) -> None:
-    """Refuse a penalty that is none."""
+    """Refuse an invalid penalty."""
     if ridge != "auto" and not 0 <= ridge < np.inf:
         raise StrategyError(f"ridge must be finite and at least 0, or 'auto', got {ridge!r}.")
 
@@ -47,7 +47,7 @@ def fit_bags(
     covariance: str = "auto",
     threshold: float | Literal["auto", "shares"] = "auto",
 ) -> Fitted:
-    """Fit a loss in the way that the bags ask for; say which chance makes a row count as 1."""
+    """Fit a loss as the bags require; return the fit and the threshold for labels of 1."""
     data, family = setting.data, setting.family
     if setting.single_rows:  # there is nothing to shrink or to choose from
         loss = "aggregate"

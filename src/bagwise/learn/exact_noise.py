@@ -53,7 +53,7 @@ It is to the credit of the likelihood that it hardly listens to these."""
 
 @dataclass(frozen=True)
 class NoisyLabels:
-    """Bag labels with their noise, and a loss that says what they are expected to be.
+    """Bag labels with their noise, and a loss that models their expected values.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class NoisyLabels:
         return float(-value.sum() + away @ self.prior.form @ away / 2)
 
     def pseudo(self, beta: FloatArray) -> Working:
-        """Return the least squares that a step of Fisher scoring is."""
+        """Return the least-squares problem of one step of Fisher scoring."""
         jacobian, score, told, _ = self._scoring(beta)
         return Working(jacobian, score / told, LabelVariance(np.zeros_like(told), 1 / told))
 
@@ -105,7 +105,7 @@ class NoisyLabels:
         return jacobian, score, told, label_sd
 
     def climb(self, beta: FloatArray) -> tuple[FloatArray, bool]:
-        """Return the beta with the largest penalised likelihood near a start, and if it is one."""
+        """Climb to a maximum of the penalised likelihood; return it, and whether it is one."""
         form, center, decrement = self.prior.form, self.prior.center, np.inf
         for _ in range(STEPS):
             jacobian, score, told, label_sd = self._scoring(beta)
@@ -144,7 +144,7 @@ class NoisyLabels:
         return variance.least + float(np.exp(best.x))
 
     def correction(self, beta: FloatArray) -> tuple[float, float, float]:
-        """Return how far least squares would move predictions, is off itself, and moves by chance.
+        """Return how far least squares would move predictions, its own error, and its variation.
 
         It has the same belief about slopes, and takes its step from beta. The bags that pull it
         farthest are left out (`OUTLYING`). All are mean squares over the rows, as far as they are

@@ -76,7 +76,7 @@ class BagLikelihood:
 
     @property
     def mean(self) -> FloatArray:
-        """The shares of all bags together."""
+        """The shares of all bags combined."""
         return np.asarray(np.average(self.shares, axis=0, weights=self.sizes))
 
     @cached_property
@@ -214,7 +214,7 @@ def fit_few_bags(setting: Setting) -> Fitted:
 
 
 def share_threshold(chance: FloatArray, share: float, weight: FloatArray) -> float:
-    """Return the chance above which as many rows lie as the bags have labels of 1.
+    """Return the chance that is exceeded by as many rows as the bags have labels of 1.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The losses of the paper: what is compared with a bag's label, and how each of them is fitted.
+"""The losses of the paper: the expectation that each compares with a bag's label, and its fit.
 
 ===========  ===================================================================  ==============
 loss         compares                                                             in the paper
@@ -63,7 +63,7 @@ _LOST = (
 
 @dataclass(frozen=True)
 class Setting:
-    """Data, and everything about a fit but the loss.
+    """The data and all settings of a fit except the loss.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class Setting:
 
     @property
     def fixed_ridge(self) -> float:
-        """The ridge that somebody chose; none where it is left to the noise."""
+        """The ridge that the user chose; None if it is left to the noise."""
         return 0.0 if self.ridge == "auto" else self.ridge
 
     @property
@@ -142,7 +142,7 @@ class Setting:
         return replace(trust, unexplained=self._unexplained(trust)) if self.shrinks else trust
 
     def _unexplained(self, trust: Trust) -> Unexplained:
-        """Return what a fit that shrinks leaves to lack of fit (`weights`)."""
+        """Return the lack of fit that a fit with shrinkage allows for (`weights`)."""
         family = self.family
         if family.name == "gaussian":  # all labels vary alike
             return Unexplained()
@@ -209,7 +209,7 @@ def problem_of(setting: Setting, loss: str) -> BagProblem:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What is kept of a fit.
+    """The results of a fit that are kept.
 
     Attributes
     ----------
@@ -269,7 +269,7 @@ class Fitted:
         )
 
     def warn(self, n_features: int, n_bags: int) -> None:
-        """Warn of equations that were not solved, or that leave some coefficients open."""
+        """Warn of equations that were not solved, or that do not determine some coefficients."""
         if self.separated:
             return
         if not self.converged:
@@ -311,7 +311,7 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str = "auto") -> F
 
 
 def _judged(setting: Setting, loss: str, solution: Solution[BagProblem], covariance: str) -> Fitted:
-    """Judge how sure a fit is that was not shrunk."""
+    """Assess the uncertainty of a fit that was not shrunk."""
     separated = warn_of_separation(solution, setting.names)
     lost = solution.problem.noisy and solution.problem.runs_away(solution.beta)
     matrix, by_row = None, loss == "instance"
@@ -408,7 +408,7 @@ def _fitted(
 def _constant(
     setting: Setting, problem: BagProblem, start: FloatArray, given_up: Solution[BagProblem]
 ) -> Fitted:
-    """Predict the mean label for every row: the worst that a fit may do."""
+    """Predict the mean label for every row: no fit may do worse."""
     flat = replace(given_up, beta=start, problem=problem.reweighted(start), rank=0)
     fitted = _fitted(setting, flat, None, "No intervals: every row gets the mean label.")
     return replace(fitted, converged=False, freedom=1, remedy=_GAVE_UP)

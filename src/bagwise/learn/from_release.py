@@ -113,7 +113,7 @@ def fit_release(
 
 
 def at_level(fit: Estimates, setting: Setting, bounds: Bounds | None) -> Estimates:
-    """Move the intercept where noise hides even the mean, until rows have what bags let expect."""
+    """Adjust the intercept if noise hides even the mean, so that rows match what bags suggest."""
     data, family, most = setting.data, setting.family, setting.family.label_range[1]
     if family.has_classes or not has_ends(family) or setting.label_kind != "mean":
         return fit
@@ -168,7 +168,7 @@ def _with_row_variance(model: RowModel, data: BagData, *, label_kind: str) -> Ro
 
 @dataclass(frozen=True)
 class ReleaseTask:
-    """What is to be learnt from a release, settled and checked, wherever its rows are."""
+    """A learning task on a release, settled and checked, wherever its rows are."""
 
     release: Release | Manifest
     certificate: Certificate
@@ -190,7 +190,7 @@ class ReleaseTask:
         target: str | None,
         debias: bool = False,
     ) -> Self:
-        """Settle what was left open, and refuse what the labels cannot have."""
+        """Resolve open settings, and refuse those that the labels cannot have."""
         made = release.provenance
         kind = find_family(family_to_fit(made, certificate, family, target))
         if loss == "auto":
@@ -211,7 +211,7 @@ class ReleaseTask:
         return cls(release, certificate, sizes, kind, loss, target, debias)
 
     def why_no_intervals(self) -> str:
-        """Return why a fit has no honest intervals, or nothing; warn where it is biased."""
+        """Return why a fit has no honest intervals, or an empty string; warn if it is biased."""
         made, plain = self.release.provenance, self.loss == "instance" and not self.debias
         if made.scores in ("labels", "noisy-labels") and self.sizes.max() > 1:
             if not plain:
@@ -237,7 +237,7 @@ class ReleaseTask:
         n_labelled_rows: int = 0,
         note: str = "",
     ) -> RowModel:
-        """Fit these data, and warn of what the combination deserves; `note` is added to the fit's.
+        """Fit these data, and warn of unsuitable combinations; `note` is added to the fit's note.
 
         `n_labelled_rows` are the learner's own among them.
         """
@@ -292,7 +292,7 @@ class ReleaseTask:
 
 
 def explain_by_fit(release: Release, *, family: str = "auto") -> Explanation:
-    """Explain the error to expect of a release, with coefficients from a fit to the release.
+    """Explain the expected error of a release, with coefficients from a fit to the release.
 
     `family` is as for `fit_release`. Where the fit is lost in the noise, all coefficients are taken
     to be zero.
@@ -355,7 +355,7 @@ def _explain(model: RowModel, release: Release, loss: str) -> Explanation:
 
 
 def error_to_expect(model: Any, release: Release) -> str | None:
-    """Return in one sentence how well a model fitted to a release should predict single rows.
+    """Return a sentence on how well a model fitted to a release should predict single rows.
 
     None for models that this is not worked out for: of several classes, trees, or of other columns
     than the release has; for bags that do not determine its coefficients; and for releases that

@@ -1,4 +1,4 @@
-"""The exact likelihood of picked labels if the picked row is unknown.
+"""The exact likelihood of picked labels when the picked row is unknown.
 
 The label of a bag is that of one of its rows, chosen uniformly: a mixture with one component for
 each row. Which row it was is known only by its probability, the responsibility of the row.
@@ -180,7 +180,7 @@ class PickedRows:
 
     @property
     def fitted(self) -> float:
-        """Coefficients that the estimate of phi has to make up for."""
+        """Number of coefficients that the estimate of phi has to allow for."""
         return float(np.clip(self.total - 1, 0, self.width))
 
     @cached_property
@@ -189,7 +189,7 @@ class PickedRows:
         return np.asarray(self.ridge * np.sum(self.own[:-1] ** 2, axis=0))
 
     def penalty_at(self, phi: float) -> FloatArray:
-        """Return the penalty on the log-likelihood: labels that are surer outweigh it more."""
+        """Return the penalty on the log-likelihood: more certain labels outweigh it more."""
         return self.penalty * float(np.sum(self.weight / (phi + self.noise)))
 
     def repeat(self, bag_values: FloatArray) -> FloatArray:
@@ -368,7 +368,7 @@ def gradient_and_outer(rows: PickedRows, point: Point) -> tuple[FloatArray, Floa
 
 
 def em_step(rows: PickedRows, point: Point, gradient: FloatArray) -> FloatArray:
-    """Return one step of the weighted fit that takes responsibilities for weights."""
+    """Return one step of the weighted fit, with responsibilities as weights."""
     weight = point.responsibilities * rows.repeat(rows.weight / (point.phi + rows.noise))
     information = rows.design.T @ (rows.design * weight[:, None])
     information += np.diag(rows.penalty_at(point.phi))
@@ -391,12 +391,12 @@ def _search(
 
 
 def dispersion(rows: PickedRows, point: Point) -> float:
-    """Return the phi that squared residuals ask for, each row counted by its responsibility."""
+    """Return the phi that squared residuals imply, with rows weighted by responsibility."""
     return _from_squares(rows, point.theta, point.responsibilities)
 
 
 def widest_dispersion(rows: PickedRows, theta: FloatArray) -> float:
-    """Return the same before any row is preferred: too large, so that a climb begins smoothly."""
+    """Return the phi for equally weighted rows: too large, so that a climb begins smoothly."""
     # Without any residual there is nothing to go by.
     return _from_squares(rows, theta, rows.repeat(1 / rows.sizes)) or 1.0
 
@@ -407,7 +407,7 @@ def _from_squares(rows: PickedRows, theta: FloatArray, share: FloatArray) -> flo
 
 
 def phi_of_squares(rows: PickedRows, squares: FloatArray) -> float:
-    """Return the phi that is best for squared residuals of bags, beside noise that is known."""
+    """Return the best phi for squared residuals of bags, given the known noise."""
     noise, squares = rows.noise, squares * (rows.total / (rows.total - rows.fitted))
     if np.ptp(noise) == 0:
         return max(0.0, float(rows.weight @ squares) / rows.total - float(noise[0]))
@@ -429,7 +429,7 @@ def scores_by_scale(rows: PickedRows, point: Point) -> FloatArray:
 
 
 def best_of_starts(rows: PickedRows) -> tuple[Point, bool]:
-    """Return the best maximum, and whether all starts met in it."""
+    """Return the best maximum, and whether all starts converged to it."""
     rng = np.random.default_rng(_SEED)
     best, found_by, apart = climb(rows, aggregate_fit(rows), most=_TRIAL)[0], 1, False
     for number in range(_STARTS):
@@ -455,7 +455,7 @@ def is_by_chance(rows: PickedRows, point: Point) -> bool:
 
 
 def aggregate_fit(rows: PickedRows) -> Point:
-    """Return least squares on centroids; whatever wins is at least as likely as this."""
+    """Return least squares on centroids; the winner is at least as likely as this."""
     centroids = rows.weighted_sum(rows.repeat(1 / rows.sizes))
     weighted = centroids * rows.weight[:, None]
     gram = weighted.T @ centroids + np.diag(rows.penalty * rows.total)

@@ -335,7 +335,7 @@ def _compare(
 
 
 def _squared_errors(data: BagData, means: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return for each output the mean squared error less what noise contributes."""
+    """Return for each output the mean squared error minus the contribution of noise."""
     return np.asarray(weights @ (data.labels - means) ** 2 - weights @ data.noise_sd**2)
 
 
@@ -365,7 +365,7 @@ def _check_predictions(predictions: FloatArray, family: Family) -> None:
 
 
 class TakesBags:
-    """Have pipelines and searches hand on what belongs to bags without being asked to."""
+    """Make pipelines and searches pass bag arguments on without being asked to."""
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"bags": True, "noise_sd": True}
     __metadata_request__score: ClassVar[dict[str, bool]] = {"bags": True, "noise_sd": True}
@@ -398,12 +398,12 @@ class BagRegressorMixin(TakesBags, RegressorMixin):  # type: ignore[misc]
         )
 
     def __sklearn_tags__(self) -> Any:
-        """Say that labels are never negative, where the family says so: other checks would fail."""
+        """Declare labels non-negative if the family requires it: other checks would fail."""
         tags = super().__sklearn_tags__()
         family = getattr(self, "family", "gaussian")
         tags.target_tags.positive_only = find_family(family).label_range[0] >= 0
         return tags
 
     def _as_predicted(self, y: AnyArray) -> AnyArray:
-        """Return labels in the form of predictions; they are, unless they are names of classes."""
+        """Return labels in the form of predictions: unchanged, unless they are names of classes."""
         return y

@@ -139,7 +139,7 @@ def fit_on_spark(
 
 
 def label_columns(classes: Sequence[str] | None, target: str | None) -> list[str]:
-    """Return the columns of the table of bags that are learnt from."""
+    """Return the columns of the table of bags that hold labels to learn from."""
     columns = bag_columns(classes)[2:-1]
     if target is None:
         return columns
@@ -153,7 +153,7 @@ def label_columns(classes: Sequence[str] | None, target: str | None) -> list[str
 
 
 def _law_to_follow(certificate: Certificate, n_bags: int) -> tuple[Law, str]:
-    """Return the law of the noise, as far as a fit follows it, and what the note says of that."""
+    """Return the law of the noise, if a fit follows it, and the remark about it for the note."""
     means = ("bag means", "class shares")
     laws = [event.law for event in certificate.events if event.hides in means]
     law = laws[0] if laws else LAWS["gaussian"]
@@ -163,7 +163,7 @@ def _law_to_follow(certificate: Certificate, n_bags: int) -> tuple[Law, str]:
 
 
 def _check(manifest: Manifest, loss: str) -> None:
-    """Refuse what is not fitted on Spark, with what to do."""
+    """Refuse what cannot be fitted on Spark, and suggest what to do instead."""
     made = manifest.provenance
     missing = {
         "instance loss of labels with classes (bag loss is)": (
@@ -182,7 +182,7 @@ def _check(manifest: Manifest, loss: str) -> None:
 def _read_bags(
     files: ReleaseFiles, certificate: Certificate, columns: Sequence[str]
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return sizes, labels and noise of all bags, as far as they agree with the certificate."""
+    """Return sizes, labels and noise of all bags, checked against the certificate."""
     sizes, noise_sd = (files.bags[name].to_numpy() for name in ("size", "noise_sd"))
     described = noise_per_bag(certificate.events, sizes)
     if not np.allclose(noise_sd, described, rtol=1e-9, atol=0.0):
@@ -206,7 +206,7 @@ def bags_in_parts(
     family: Family,
     labels: Sequence[str],
 ) -> Iterator[tuple[OverChunks, Moments, Axes]]:
-    """Put the bags of a release into chunks, which Spark keeps until nobody needs them.
+    """Put the bags of a release into chunks, which Spark keeps until they are not needed.
 
     Beside them are the moments of the rows that chunks have, and the directions of all rows.
     Every file is checked against the hashes of the manifest by the task that reads it first, and
@@ -258,7 +258,7 @@ def _splits_of(cluster: Cluster, path: Path, manifest: Manifest) -> list[Split]:
 
 
 def _check_file(hashed: tuple[str, str], _secret: bytes) -> list[int]:
-    """Return the rows of each row group of a file that is the one in the manifest."""
+    """Return the rows of each row group of a file, checked to be the one in the manifest."""
     path, expected = Path(hashed[0]), hashed[1]
     problem = None
     with open_regular(path, error=ReleaseError) as handle:
@@ -335,7 +335,7 @@ def _send_sums(
 
 
 def _take_sums(target: int, sent: pa.Table, _secret: bytes, *, bags: "_BagRows") -> Chunk | Moments:
-    """Add up what tasks have seen of each bag."""
+    """Add up the tasks' results for each bag."""
     if target == _ALL_ROWS:
         parts = zip(*(column.to_pylist() for column in sent.columns), strict=True)
         return functools.reduce(
@@ -358,7 +358,7 @@ def _chunk(
     *,
     counts: IntArray | None = None,
 ) -> Chunk:
-    """Return a chunk with what the table of bags says of its bags."""
+    """Return a chunk with its bags' entries from the table of bags."""
     sizes, labels, noise_sd = bags.read(first)
     if index.size and (index.min() < 0 or index.max() >= sizes.size):
         raise ReleaseError("instances name bags other than those that there are.")
@@ -374,7 +374,7 @@ def _other_sizes() -> ReleaseError:
 
 @dataclass(frozen=True)
 class _BagRows:
-    """Where a task finds what the table of bags says of its bags.
+    """The place where a task finds its bags' entries in the table of bags.
 
     Attributes
     ----------
@@ -390,7 +390,7 @@ class _BagRows:
     at_once: int
 
     def read(self, first: int) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return sizes, labels and noise of a chunk; only row groups that have them are read."""
+        """Return sizes, labels and noise of a chunk, reading only the row groups that hold them."""
         names, parts, start, before = ["size", *self.labels, "noise_sd"], list[int](), 0, 0
         with pq.ParquetFile(self.path, pre_buffer=False) as file:
             for group in range(file.num_row_groups):

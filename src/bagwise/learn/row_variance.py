@@ -8,8 +8,9 @@ noise of rows. What tells them apart is that neighbouring bags are off by nearly
     off_l = misfit(centroid_l) + e_l + noise_l,   var e_l = v share_l
     E off_l off_k = misfit^2 for neighbours l and k,   E off_l^2 = misfit^2 + v share_l + noise^2
 
-Both are means over bags, so that they ask nothing of the law of labels or noise. Misfit that
-changes within the distance of a few bags counts as noise of rows: the variance is then too large.
+Both are means over bags, so they assume nothing about the law of labels or noise. The product is
+extrapolated to distance 0 from nearer and farther neighbours. Misfit that changes within the
+distance of a few bags counts as noise of rows, and the variance is then too large.
 
 Rows of a bag are taken to be independent, given their features. Where they are not, as with several
 rows of one person in a bag, what they share counts as noise of rows, and the variance is too large.
@@ -25,7 +26,7 @@ from bagwise.families import Family
 _FEWEST = 20  # bags; of fewer nobody can tell
 _MOST, _BAGS = 10_000, 5_000  # rows for units, and bags that are looked at
 _NEIGHBOURS = 6
-_HIDDEN = 0.5  # standard error of v, relative, beyond which nothing is said
+_HIDDEN = 0.5  # standard error, relative, beyond which nothing is said
 
 
 def row_variance(
@@ -65,15 +66,20 @@ def row_variance(
     scale = np.sqrt(points.shape[1]) / max(float(expected.std()), 1e-300)
     points = np.column_stack([points, scale * (expected - expected.mean())])
     some = np.arange(0, bags.n_bags, -(-bags.n_bags // _BAGS))
-    nearest = NearestNeighbors(n_neighbors=_NEIGHBOURS + 1).fit(points)
-    near = nearest.kneighbors(points[some], return_distance=False)[:, 1:]
-    # 2. What neighbours share is misfit, and all the rest noise of rows.
+    nearest = NearestNeighbors(n_neighbors=2 * _NEIGHBOURS + 1).fit(points)
+    distances, neighbours = nearest.kneighbors(points[some])
+    near, far = slice(1, _NEIGHBOURS + 1), slice(_NEIGHBOURS + 1, None)
+    # 2. What neighbours share is misfit, and all the rest noise of rows. A smooth misfit is shared
+    # less by squared distance: farther neighbours tell how much less the nearer ones share.
+    square = distances**2
+    by_near = float(square[:, near].mean())
+    slope = min(1.0, by_near / max(float(square[:, far].mean()) - by_near, 1e-300))
     around = off - off.mean()
-    shared = around[some] * around[near].mean(axis=1)
+    from_near, from_far = (around[neighbours[:, part]].mean(axis=1) for part in (near, far))
+    shared = around[some] * (from_near + slope * (from_near - from_far))
     misfit = max(0.0, float(shared.mean()))
     left = (around**2 - known)[some] - (shared if misfit > 0 else 0.0)
     noise = float(left.mean() / share[some].mean())
     error = float(left.std() / np.sqrt(len(some)) / share[some].mean())
-    if not 0 <= error < _HIDDEN * noise:
-        return None
-    return noise + misfit / float(by_row.mean())  # a single row has the misfit as its bag does
+    total = max(0.0, noise) + misfit / float(by_row.mean())  # a row has the misfit of its bag
+    return total if error < _HIDDEN * total else None

@@ -27,15 +27,15 @@ Verb = Literal["release", "release-model", "evaluate"]
 
 
 class Certified(Protocol):
-    """What a request makes."""
+    """The result of a request."""
 
     @property
     def digest(self) -> str | None:
-        """What `verify` calls it by."""
+        """The digest under which `verify` lists it."""
 
     @property
     def certificate(self) -> Certificate | None:
-        """What is promised."""
+        """The guarantee of the result."""
 
 
 C = TypeVar("C", bound=Certified)
@@ -43,7 +43,7 @@ C = TypeVar("C", bound=Certified)
 
 @dataclass(kw_only=True)
 class Account:
-    """Where a request is charged; without a ledger nowhere.
+    """The place where a request is charged; without a ledger it is charged nowhere.
 
     Attributes
     ----------
@@ -61,13 +61,13 @@ class Account:
         """
 
     def stored(self, load: Callable[[Path], C]) -> C | None:  # noqa: ARG002
-        """Return what an identical request has made and paid for, if `load` still finds it."""
+        """Return the paid result of an identical request, if `load` still finds it."""
         return None
 
 
 @dataclass(kw_only=True)
 class LedgerAccount(Account):
-    """For one request that is charged to a ledger."""
+    """The account of one request that is charged to a ledger."""
 
     ledger: Ledger
     entry: Charge
@@ -95,7 +95,7 @@ class LedgerAccount(Account):
             )
 
     def stored(self, load: Callable[[Path], C]) -> C | None:
-        """Return what an identical request has made and paid for, if it is there and verifies."""
+        """Return the paid result of an identical request, if it is there and verifies."""
         if not self.ledger.reuse:
             return None
         for place in self.ledger.paid_files(self.entry):
@@ -125,7 +125,7 @@ def open_account(
     Parameters
     ----------
     request : object
-        All that was asked for, as records; it is known again by a keyed fingerprint.
+        All arguments of the request, as records; a keyed fingerprint identifies them.
     label, unit : str
         Columns of the table.
     private : bool
@@ -192,7 +192,7 @@ def _check_request(ledger: Ledger, *, unit: str | None, private: bool) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return records of any kind as plain values, of which equal requests have equal ones."""
+    """Return records of any kind as plain values, such that equal requests have equal values."""
     if value is None or isinstance(value, bool | int | float | str):
         finite = not isinstance(value, float) or math.isfinite(value)
         return value if finite else str(value)

@@ -29,18 +29,18 @@ Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class Terms(Record, frozen=True):
-    """What a ledger is about; never changed.
+    """The subject and the limits of a ledger; they never change.
 
     Attributes
     ----------
     dataset : str
-        What the custodian calls the data.
+        The custodian's name for the data.
     unit : str or None
         The column whose values are protected together.
     row_id : str or None
-        Without a unit: the column that tells rows apart.
+        Without a unit: the column that identifies rows.
     epsilon, delta : float
-        What all charges may cost together.
+        The limits on the cost of all charges together.
     """
 
     schema: Literal["bagwise-ledger/1"]
@@ -60,7 +60,7 @@ class Charge(Record, frozen=True, omit_defaults=True):
     Attributes
     ----------
     id : str
-        Also in the certificate of what was made.
+        The same as in the certificate of the result.
     time : str
         In UTC, by the clock of the machine. The order of entries is by number, not by time.
     verb : {"release", "release-model", "evaluate"}
@@ -74,7 +74,7 @@ class Charge(Record, frozen=True, omit_defaults=True):
     request, table : str
         Keyed fingerprints of what was asked for, and of the table.
     purpose, recipient : str or None
-        What it was for and who gets it, as the custodian said; not written if nothing was said.
+        Purpose and recipient as stated by the custodian; not written if unstated.
     """
 
     id: Id
@@ -102,25 +102,25 @@ class Charge(Record, frozen=True, omit_defaults=True):
 
 
 def digest_of(record: Terms | Charge, before: str | None = None) -> str:
-    """Return the digest of what is written, over the digest of the entry before it."""
+    """Return the digest of an entry, including the digest of the entry before it."""
     chained = b"" if before is None else before.encode("ascii") + b"\n"
     return hashlib.sha256(chained + canonical(to_plain(record))).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
 class Subset:
-    """The members of a part, sorted, and the kind of their ids."""
+    """The members of a part of the data set, sorted, and the kind of their ids."""
 
     kind: str
     members: NDArray[np.uint64]
 
     @property
     def digest(self) -> str:
-        """The name of the part."""
+        """The digest that names the part."""
         return hashlib.sha256(self.kind.encode("ascii") + b"\n" + self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """Return the members as they are kept."""
+        """Return the members as they are stored."""
         return self.members.astype(">u8").tobytes()
 
     @classmethod

@@ -81,7 +81,7 @@ class Cost:
     beyond : float
         Chance of a loss that is counted as infinite.
     events : tuple of Mechanism
-        What it is the cost of, where that is known.
+        The mechanisms behind the cost, if they are known.
     """
 
     pure: Fraction | None
@@ -101,7 +101,7 @@ class Cost:
         return gaussian_epsilon(delta, math.sqrt(self.mu_square or 0.0)) if known else math.inf
 
     def covers(self, other: "Cost") -> bool:
-        """Tell whether this is at least as much in every measure.
+        """Return whether this is at least as large in every measure.
 
         >>> pair = [Cost.of_pure(epsilon, order=8.0) for epsilon in (1.0, 0.9)]
         >>> pair[0].covers(pair[1]), pair[1].covers(pair[0])
@@ -120,17 +120,17 @@ class Cost:
 
     @classmethod
     def of_pure(cls, epsilon: float, *, order: float) -> "Cost":
-        """Return what anything costs that is private without a delta."""
+        """Return the cost of anything that is private without a delta."""
         return cls(Fraction(epsilon), pure_mu(epsilon) ** 2, pure_renyi(epsilon, order=order), 0.0)
 
     @classmethod
     def of_gaussian(cls, mu: float, *, order: float) -> "Cost":
-        """Return what Gaussian noise costs."""
+        """Return the cost of Gaussian noise."""
         return cls(None, mu**2, order * mu**2 / 2, 0.0)
 
 
 def pure_mu(epsilon: float) -> float:
-    """Return the mu of Gaussian noise that is no more private than anything epsilon-private.
+    """Return the mu of Gaussian noise that is no more private than an epsilon-private mechanism.
 
     The worst epsilon-private mechanism is a coin that lies with probability 1 / (1 + e^epsilon)
     (Kairouz, Oh and Viswanath 2015). Its trade-off between the errors of a test is two straight
@@ -147,7 +147,7 @@ def pure_mu(epsilon: float) -> float:
 
 
 def pure_renyi(epsilon: float, *, order: float) -> float:
-    """Return the largest Rényi divergence of anything that is epsilon-private.
+    """Return the largest Rényi divergence that an epsilon-private mechanism can have.
 
     That of the lying coin, and at most ``order epsilon^2 / 2`` (Bun and Steinke 2016, Proposition
     3.3), which small epsilons take, since the coin's formula loses their digits.
@@ -207,7 +207,7 @@ class PrivacyFilter:
     Attributes
     ----------
     epsilon, delta : float
-        What all that is admitted may cost together.
+        What all admitted releases may cost together.
 
     Guarantee
     ---------
@@ -244,7 +244,7 @@ class PrivacyFilter:
         return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
 
     def total(self, costs: Sequence[Cost]) -> float:
-        """Return the least epsilon of which the filter would have admitted all of this.
+        """Return the least epsilon at which the filter would have admitted all of this.
 
         Never below the epsilon of the same mechanisms with parameters fixed in advance.
         """
@@ -259,7 +259,7 @@ class PrivacyFilter:
         return min(found)
 
     def admits(self, costs: Sequence[Cost]) -> bool:
-        """Tell whether all of this fits the budget, the last being what is asked for."""
+        """Return whether all of this fits the budget; the last cost is that of the new request."""
         return self.total(costs) <= self.epsilon * (1 + TOLERANCE)
 
     def _gaussian(self, costs: Sequence[Cost]) -> float:

@@ -38,9 +38,9 @@ class Key:
 
     @classmethod
     def create(cls, path: Path) -> "Key":
-        """Write a new key that only its owner may read; take the one that is there already.
+        """Write a new key that only its owner may read; use an existing one.
 
-        One that somebody else put there is refused: it is no secret of ours.
+        A key that somebody else put there is refused, because it is not our secret.
         """
         with contextlib.suppress(FileExistsError):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -76,7 +76,7 @@ class Key:
         return cls(secret)
 
     def seal(self, *parts: str) -> str:
-        """Return a code over texts that nobody makes without the key.
+        """Return a code over texts that cannot be computed without the key.
 
         >>> Key(bytes(32)).seal("a", "bc") == Key(bytes(32)).seal("ab", "c")
         False
@@ -106,8 +106,8 @@ class Key:
     def of_ids(self, ids: Iterable[str]) -> NDArray[np.uint64]:
         """Return sorted fingerprints of ids, 64 bits each.
 
-        Equal ids have equal fingerprints. Where two different ones should share theirs, a part
-        looks larger than it is, and more is charged: never less.
+        Equal ids have equal fingerprints. If two different ids happen to share theirs, a part
+        looks larger than it is, and more is charged, never less.
         """
         prints = set()
         for text in ids:

@@ -27,7 +27,7 @@ CHOSEN_BY = ("all", "public", "label")
 
 @dataclass(frozen=True)
 class Totals:
-    """What was spent so far, for the unit that was charged most.
+    """The epsilon spent so far by the unit that was charged most, and what is left.
 
     Attributes
     ----------
@@ -322,7 +322,7 @@ class Ledger:
         return Cost.of(charge.mechanisms, order=self.filter.order)
 
     def _paid(self, state: State, *, joining: Subset | None = None) -> list[list[Cost]]:
-        """Return what each kind of unit has paid; only kinds in the part that is `joining`."""
+        """Return what each kind of unit has paid; only kinds in the part `joining`."""
         parts = [charge.subset for charge in state.charges]
         names = {part for part in parts if part is not None}
         subsets = self.store.subsets(names) if names else {}

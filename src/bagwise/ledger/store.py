@@ -60,7 +60,7 @@ BEGIN SELECT RAISE(ABORT, 'entries of a ledger are never changed'); END;
 
 @dataclass(frozen=True)
 class State:
-    """All that a ledger says at one moment, checked."""
+    """The contents of a ledger at one moment, checked."""
 
     terms: Terms
     charges: tuple[Charge, ...]
@@ -73,7 +73,7 @@ class State:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the files are that a charge has paid for."""
+    """The place of files that a charge has paid for."""
 
     id: str
     path: Path
@@ -81,7 +81,7 @@ class Place:
 
 
 def key_path(path: Path) -> Path:
-    """Return where the key of a ledger is: beside it."""
+    """Return the path of a ledger's key, which is beside the ledger."""
     return path.with_name(path.name + ".key")
 
 
@@ -119,7 +119,7 @@ class Store:
 
     @classmethod
     def open(cls, path: Path) -> "Store":
-        """Open a ledger that is there."""
+        """Open an existing ledger."""
         if not path.is_file():
             raise LedgerError(f"{path} does not exist. Make it with: bagwise ledger init {path}")
         if path.stat().st_size == 0:
@@ -133,12 +133,12 @@ class Store:
         return cls(path, Key.read(key_path(path)))
 
     def read(self) -> State:
-        """Return what the ledger says; refuse one that was edited."""
+        """Return the contents of the ledger; refuse one that was edited."""
         with self._opened() as file:
             return self._state(file)
 
     def append(self, decide: Callable[[State], tuple[Charge, Subset | None]]) -> Charge:
-        """Add the entry that `decide` makes of the present state; it raises to add none.
+        """Append the entry that `decide` returns for the present state; it raises to add none.
 
         Guarantee: nobody else adds one in between, and when this returns, the entry has reached
         the disk.
@@ -178,7 +178,7 @@ class Store:
         return subsets
 
     def remember(self, place: Place) -> None:
-        """Keep where files are."""
+        """Record where files are."""
         parts = (place.id, str(place.path), place.digest)
         with self._opened(to_write=True) as file:
             row = (*parts, self.key.seal("place", *parts))
@@ -186,7 +186,7 @@ class Store:
             file.execute("COMMIT")
 
     def places(self) -> list[Place]:
-        """Return where files are, the newest last; those that others wrote down are left out."""
+        """Return where files are, newest last, without those recorded by others."""
         with self._opened() as file:
             rows = file.execute("SELECT id, path, digest, seal FROM places ORDER BY rowid")
             return [

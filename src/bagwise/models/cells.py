@@ -68,7 +68,7 @@ class Cells(Record, frozen=True):
         return [len(column.levels) for column in self.columns]
 
     def places(self, rows: pa.Table, *, binned: bool = False) -> AnyArray:
-        """Return which cell each row is in, -1 where nothing is known of it."""
+        """Return the cell of each row, -1 where nothing is known of it."""
         key, known = np.zeros(rows.num_rows, dtype=np.int64), np.ones(rows.num_rows, dtype=bool)
         for column in self.columns:
             levels, values = np.array(column.levels), column.values(rows, binned=binned)
@@ -82,7 +82,7 @@ class Cells(Record, frozen=True):
         return np.where(known & (keys[at] == key), at, -1)
 
     def names(self) -> list[str]:
-        """Return what the cells are called."""
+        """Return the names of the cells."""
         places = np.unravel_index(np.array(self.keys, dtype=np.int64), self.widths)
         parts = [
             [f"{column.name}={'' if column.cuts is None else 'bin '}{column.levels[i]}" for i in at]
@@ -252,7 +252,7 @@ class TablesModel(RowModel):
 
     @property
     def promise(self) -> str:
-        """What is promised about labels: nothing that this package could know of."""
+        """The promise about labels: none that this package could know of."""
         return UNCERTIFIED
 
     def _own_fields(self) -> dict[str, Any]:

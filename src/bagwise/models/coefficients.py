@@ -24,7 +24,7 @@ _PLOTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Coefficients:
-    """What a fit says about each coefficient, and how sure it is.
+    """The estimates of each coefficient, with their uncertainty.
 
     Attributes
     ----------

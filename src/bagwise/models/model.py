@@ -142,7 +142,7 @@ class Model(ABC):
 
     @property
     def promise(self) -> str:
-        """What is promised about labels, in a line."""
+        """The promise about labels, in one line."""
         return (
             self.certificate.headline
             if self.certificate
@@ -158,7 +158,7 @@ class Model(ABC):
 
     @abstractmethod
     def _own_fields(self) -> dict[str, Any]:
-        """Return the fields of a file that this kind of model has for itself, as plain values."""
+        """Return the file's fields that only this kind of model has, as plain values."""
 
     @classmethod
     @abstractmethod
@@ -195,7 +195,7 @@ class Model(ABC):
         clip: bool = True,
         interval: float | None = None,
     ) -> FloatArray:
-        """Do what `predict` does, for a table that was read; some rows are encoded at a time."""
+        """Do the same as `predict` for a table already read; some rows are encoded at a time."""
         if rate and self.exposure is None:
             raise StrategyError("this model has no exposure, and so no rate: leave out rate.")
         starts = range(0, max(1, table.num_rows), AT_ONCE)
@@ -282,7 +282,7 @@ class Model(ABC):
         return list(roles)
 
     def predict_proba(self, table: Any) -> FloatArray:
-        """Return the chance of each class, (n, classes); of a yes-or-no label those of no and yes.
+        """Return the chance of each class, (n, classes); for a yes-or-no label, of no and of yes.
 
         For the share of one class (`target`) they are those of all others, and of that class.
         """
@@ -294,7 +294,7 @@ class Model(ABC):
         return np.column_stack([1 - chances, chances])
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:  # noqa: ARG002
-        """Return the names of the columns of X that table columns become, as scikit-learn does."""
+        """Return the names of the columns of X, in scikit-learn's form."""
         return np.array(self.encoder.feature_names, dtype=object)
 
     def __repr__(self) -> str:
@@ -390,7 +390,7 @@ class Model(ABC):
 def open_in_parts(
     table: Any, *, limit: str | int | None = None, spill: Path, named: Sequence[str] = ()
 ) -> Rows:
-    """Return the rows of a table or file to predict, which take no more memory than `limit`.
+    """Return the rows of a table or file to predict, within a `limit` of memory.
 
     Without a limit, large Parquet files are read some rows at a time all the same: nothing of them
     has to be written elsewhere.

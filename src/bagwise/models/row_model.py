@@ -26,7 +26,7 @@ NO_ERRORS: Final = "No standard errors were kept with this model."
 
 @dataclass(frozen=True)
 class Estimates:
-    """What a fit says of a linear predictor: all that a model keeps of it.
+    """The estimates of a linear predictor: everything that a model keeps of a fit.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ Recipe = TypeVar("Recipe")
 
 
 class LinearFile(Record, Generic[SchemaName, Recipe], frozen=True):
-    """The fields of the file of a linear model, but for its hash, which is the last."""
+    """The fields of the file of a linear model, without its hash, which comes last."""
 
     schema: SchemaName
     software: Software

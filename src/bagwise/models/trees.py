@@ -24,7 +24,7 @@ _MOST = 30.0  # of a score with a logarithm: a mean of 1e13, a chance of 1 - 1e-
 
 @dataclass(frozen=True)
 class Link:
-    """From scores to means, for one number per row.
+    """A link from scores to means, for models with one score per row.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class Tree(Record, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_lightgbm(cls, structure: dict[str, Any]) -> Self:
-        """Read what LightGBM's ``dump_model`` says of a tree; nodes are numbered from the top."""
+        """Read a tree from LightGBM's ``dump_model``; nodes are numbered from the top."""
         inner: list[tuple[int, float, bool, float, list[int]]] = []
         values: list[float] = []
 
@@ -209,7 +209,7 @@ class Member(Record, frozen=True):
 
 
 class Levels(Record, frozen=True):
-    """How columns of X become those of the trees: runs of indicators are one category each.
+    """The mapping of columns of X to those of the trees: runs of indicators form one category.
 
     Attributes
     ----------
@@ -221,7 +221,7 @@ class Levels(Record, frozen=True):
 
     @classmethod
     def find(cls, X: FloatArray) -> Self:
-        """Take neighbouring columns of zeros and ones for one category, as far as no row has two.
+        """Combine neighbouring columns of zeros and ones into categories if no row has two ones.
 
         That is what an encoder makes of a category; and where columns exclude each other by
         chance, asking "is it this one?" is all the same.
@@ -258,7 +258,7 @@ class Levels(Record, frozen=True):
 
 
 def shares_of_gain(members: Sequence[Member], levels: Levels) -> FloatArray:
-    """Return the share of each column of X in what questions have gained, weighted by the blend.
+    """Return the share of each column of X in the gain of questions, weighted by the blend.
 
     A category's share is divided equally among its columns. Shares add up to 1, unless no tree has
     asked anything.
@@ -278,7 +278,7 @@ def shares_of_gain(members: Sequence[Member], levels: Levels) -> FloatArray:
 def committee_means(
     members: Sequence[Member], levels: Levels, X: FloatArray, link: str
 ) -> FloatArray:
-    """Return what the members predict together: the weighted mean of their expected labels."""
+    """Return the joint prediction of the members: the weighted mean of their expected labels."""
     columns = levels.columns(X)
     total: FloatArray = np.zeros(())
     for member in members:

@@ -53,7 +53,7 @@ def plan(
     reading: Reading | None = None,
     options: str = "",
 ) -> Plan:
-    """Rank the ways to make a release of these features by the error they leave to a learner.
+    """Rank the possible releases of these features by the error that a learner should expect.
 
     There is no argument for labels, on purpose: a column called `label` is dropped unread.
 
@@ -165,8 +165,8 @@ def _check_error(error: float, *, alone: bool) -> None:
 def _smallest_epsilon(error: float, plan_at: Callable[[float], Plan]) -> Plan:
     """Return the plan of the smallest epsilon of the grid whose first choice has at most the error.
 
-    Bisection takes the error for one that falls with epsilon. It does but for small steps where
-    the first choice changes, since choices are ranked by regret; what is returned serves anyway.
+    Bisection assumes that the error falls with epsilon. It does, except for small steps where
+    the first choice changes, since choices are ranked by regret; the result is valid anyway.
     """
     found = plan_at(_EPSILONS[-1])
     if _error_of(found) > error:
@@ -181,7 +181,7 @@ def _smallest_epsilon(error: float, plan_at: Callable[[float], Plan]) -> Plan:
 
 
 def _error_of(found: Plan, excess: float | None = None) -> float:
-    """Return the typical error of one prediction as the plan shows it, by default the first's."""
+    """Return the typical error of one prediction, by default of the plan's first choice."""
     error = found.accuracy(found.best.predictions.total if excess is None else excess).error
     if error is None:
         raise AssertionError("a plan's belief says how much single labels vary")

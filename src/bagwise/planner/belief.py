@@ -1,4 +1,4 @@
-"""What is believed of the labels: whatever cannot be known from features is a stated prior."""
+"""Prior beliefs about the labels: whatever cannot be known from features is a stated prior."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -64,7 +64,7 @@ class Prior:
             raise StrategyError(f"factor of a prior must be at least 1, got {self.factor!r}.")
 
     def scenarios(self) -> dict[str, "Prior"]:
-        """Return the belief and its ends.
+        """Return the belief itself and its extremes.
 
         A signal is weak or strong beside the noise of labels. Labels have bounds, so neither may
         grow: a weak signal is less of a signal, and a strong one has less noise beside it.

@@ -1,9 +1,9 @@
 """Candidate releases, each with the error that a learner would have.
 
-Labels are not an argument of anything here. Bags are made from the features as a release would make
-them, and their error is exact; those in the metric of a private model follow one whose noise and
-theta are drawn from what is stated. Single labels, each reported by chance, are candidates like
-others.
+Nothing here takes labels as an argument. Bags are made from the features as a release would make
+them, and their error is exact; those in the metric of a private model follow a model whose noise
+and theta are drawn from the stated prior. Single labels, each reported at random, are candidates
+like others.
 """
 
 import dataclasses
@@ -73,7 +73,7 @@ class Candidate:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The strategy's parameters that are not at their defaults."""
+        """The strategy's parameters that differ from their defaults."""
         return settings_of(self.bagging)
 
     @property
@@ -162,7 +162,7 @@ def at_epsilons(
 
 
 class Response(NamedTuple):
-    """What is reported of labels: a line, and what varies around it.
+    """The values reported for labels: a linear response, and the variation around it.
 
     What is reported of a label y has the expected value r(y), which is y within the bounds and a
     bound beyond. Over labels that vary as the prior says, around the middle of the bounds, r is
@@ -176,7 +176,7 @@ class Response(NamedTuple):
 
 
 def response_of(channel: Mechanism, label_sd: float) -> Response:
-    """Return slope and noise of what is reported of normal labels around the middle of the bounds.
+    """Return slope and noise of reported values for normal labels centred in the bounds.
 
     >>> rule = ExactCalibration(1.0, 0.0, (0.0, 1.0))
     >>> unbiased = rule.least(SingleLabels.of(rule.bounds, 1))
@@ -198,7 +198,7 @@ def response_of(channel: Mechanism, label_sd: float) -> Response:
 
 
 def single_response(problem: PlanProblem) -> Callable[[Prior], Response] | None:
-    """Return what single labels would tell by a belief; None where they cannot be reported."""
+    """Return the response of single labels by belief; None if they cannot be reported."""
     rule = problem.rule
     if rule is None or problem.classes is not None:
         return None

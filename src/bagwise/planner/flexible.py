@@ -15,7 +15,7 @@ were read off public tables; between sizes next to each other on the grid the di
 Where epsilon is large, no rows need to be mixed: every label is reported by itself, by an unbiased
 randomizer. Boosted trees spend more parameters on such labels, since no bag holds them together.
 
-Which rows are near is told by a private model, if one can be bought that tells anything: its error
+A private model determines which rows are near, if one can be bought that is informative: its error
 is known in advance, from the features and the promise. With many columns and few rows it would be
 noise, and noise for a metric is worse than none.
 """
@@ -53,9 +53,9 @@ _LARGEST = 1e6  # times what could be learnt: nothing is left, and numbers stay 
 
 
 def for_flexible(problem: PlanProblem) -> list[Candidate]:
-    """Return bags at the best size and those next to it, and single labels where they may be.
+    """Return bags at the best size and its neighbours, and single labels if they are allowed.
 
-    They are in the order of what a flexible learner should lose.
+    They are in the order of what a flexible learner is expected to lose.
     """
     if problem.bag_sizes:
         n_rows, most = problem.sample.n_rows, problem.max_bag_size
@@ -91,12 +91,12 @@ def sizes_for(problem: PlanProblem) -> list[int]:
 
 
 def best_size(problem: PlanProblem, kind: LabelKind = "mean") -> int:
-    """Return the size at which least is lost."""
+    """Return the size at which the loss is least."""
     return min(sizes_for(problem), key=lambda size: lost(problem, size, kind))
 
 
 def lost(problem: PlanProblem, bag_size: int, kind: LabelKind = "mean") -> float:
-    """Return about which share of what could be learnt is lost; to compare sizes by."""
+    """Return roughly the share of what could be learnt that is lost, for comparing sizes."""
     return noise_lost(problem, bag_size, kind) + MIXING * float(np.log(bag_size))
 
 
@@ -120,7 +120,7 @@ def noise_lost(problem: PlanProblem, bag_size: int, kind: LabelKind = "mean") ->
 
 
 def lost_singly(problem: PlanProblem) -> float:
-    """Return the share that is lost if every label is reported by itself; all of it is noise."""
+    """Return the share that is lost to noise if every label is reported by itself."""
     response, prior = single_response(problem), problem.prior
     if response is None:
         return float("inf")

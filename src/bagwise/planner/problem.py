@@ -78,7 +78,7 @@ class Bagged:
 
 @dataclass(frozen=True)
 class PlanProblem:
-    """The features of a plan, and what is asked for.
+    """The features of a plan, and the user's request.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ class PlanProblem:
         single_labels: bool = False,
         learner: str = "linear",
     ) -> Self:
-        """Check what a user asks for."""
+        """Check the user's arguments."""
         # 1. The label: its family, its bounds, and what hides it.
         fitted, rule, reader = (
             resolve_family(family, classes),
@@ -222,7 +222,7 @@ class PlanProblem:
         return self.classes or 1
 
     def design_for(self, noise: ScoreNoise) -> ModelDesign:
-        """Return how a private model with this noise would weigh its rows."""
+        """Return how a private model with this noise would weight its rows."""
         if noise not in self._designs:
             X = self.sample.X
             design = design_model(X, [str(j) for j in range(X.shape[1])], norm=NORMS[noise])
@@ -234,7 +234,7 @@ class PlanProblem:
     def buy_metric(self) -> ModelQuery | None:
         """Return the private model that a release would buy for a metric; None if it cannot.
 
-        Of those with the noise that the promise allows it is the one that is least off.
+        Of the models with noise that the promise allows, it is the one with the smallest error.
         """
         rule, rows = self.rule, self.sample.largest
         if rule is None or self.classes is not None:
@@ -250,7 +250,7 @@ class PlanProblem:
         return min(offers, key=lambda offer: offer.error, default=None)
 
     def bag(self, strategy: BaggingStrategy, bag_size: int) -> Bagged | None:
-        """Make bags once, and keep what they keep of the rows; None if they need what is not there.
+        """Make bags once, and keep their moments; None if they need something unavailable.
 
         Bags by the metric of a private model follow one that is drawn from the prior.
         """
@@ -333,7 +333,7 @@ class PlanProblem:
         touched: int,
         spent: tuple[Mechanism, ...] = (),
     ) -> Mechanism | None:
-        """Return what hides the labels of bags of which a unit moves so much; None if unknown."""
+        """Return the mechanism for bag labels that a unit moves this much; None if unknown."""
         rows = self.sample.largest
         try:
             if kind == "mean":
@@ -351,7 +351,7 @@ class PlanProblem:
     def risk(
         self, bagged: Bagged, prior: Prior, kind: LabelKind, noise_sd: FloatArray | float
     ) -> Risk:
-        """Return the exact error of predictions given the bags; of classes that of all together."""
+        """Return the exact error of predictions given the bags; for classes, of all together."""
         risk = prior_risk(
             bagged.moments,
             signal_sd=prior.signal_sd,
@@ -427,7 +427,7 @@ def grid(*, n_rows: int, coefficients: int, least: int) -> list[int]:
 
 
 def without_intervals(*, n_rows: int, coefficients: int, least: int) -> list[int]:
-    """Return the sizes beyond that grid, as far as any bags are left.
+    """Return the sizes beyond that grid, as long as any bags are left.
 
     >>> without_intervals(n_rows=50_000, coefficients=33, least=10)
     [1000, 2000, 5000]

@@ -109,7 +109,7 @@ class Plan:
         return self.problem.numbers * prior.label_noise_sd**2 * p / self.n_rows
 
     def accuracy(self, excess: float) -> Accuracy:
-        """Return how well single rows are predicted with this squared error around expected labels.
+        """Return the accuracy on single rows for this squared error around expected labels.
 
         The belief says what expected labels, and single ones around them, vary by.
         """
@@ -345,7 +345,7 @@ def name_of(candidate: Candidate) -> str:
 
 
 def _exact(value: float) -> str:
-    """Return a number so that it reads back as itself: a rounded epsilon would be another."""
+    """Return a number that reads back as itself: a rounded epsilon would be another."""
     return repr(float(value)).removesuffix(".0")
 
 
@@ -389,7 +389,7 @@ def make_page(plan: Plan) -> str:
 
 
 def plan_chart(plan: Plan) -> charts.Chart:
-    """Draw what the best choices lose against epsilon; against bag size if that is not known."""
+    """Draw the loss of the best choices against epsilon, or against bag size if that is unknown."""
     if plan.frontier:
         return charts.lines(_by_epsilon(plan), x="epsilon", y=LOST, series="choice")
     return charts.lines(_by_size(plan), x="bag size", y=LOST, series="choice")

@@ -26,7 +26,7 @@ MOST_ROWS = 15_000
 
 @dataclass(frozen=True)
 class Population:
-    """What is known of all rows of a table.
+    """Facts about all rows of a table.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ def _few(order: IntArray) -> IntArray:
 
 
 def _few_units(units: Units) -> IntArray:
-    """Return the rows of some units, the largest among them: it decides how much noise there is."""
+    """Return the rows of some units, including the largest, which determines the noise."""
     if units.index is None:
         raise AssertionError("units are numbered where a column names them")
     rows = np.bincount(units.index)

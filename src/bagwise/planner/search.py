@@ -66,7 +66,7 @@ def rank(problem: PlanProblem) -> Plan:
 
 
 def _search(problem: PlanProblem) -> list[Candidate]:
-    """Return what is worth a comparison."""
+    """Return the candidates that are worth a comparison."""
     n_rows, p, least = problem.sample.n_rows, problem.coefficients, problem.min_bag_size
     wanted = problem.bag_sizes or grid(n_rows=n_rows, coefficients=p, least=least)
     usual = usable(wanted, n_rows=n_rows, most=problem.max_bag_size)
@@ -74,7 +74,7 @@ def _search(problem: PlanProblem) -> list[Candidate]:
     tried: dict[tuple[str, int], list[Candidate]] = {}  # no bagging is tried twice
 
     def add(strategy: BaggingStrategy, sizes: Sequence[int]) -> list[Candidate]:
-        """Try bags of a strategy at these sizes; return all that is tried so far."""
+        """Try bags of a strategy at these sizes; return all that have been tried so far."""
         for size in sizes:
             if (title(strategy), size) not in tried:
                 done = len(tried) / (len(usual) * len(problem.strategies))
@@ -105,7 +105,7 @@ def _best_size(
 
 
 def regrets(candidates: Sequence[Candidate], prior: Prior, *, classes: int = 1) -> FloatArray:
-    """Return the mean regret of each candidate, a share of the signal's variance."""
+    """Return the mean regret of each candidate, as a share of the signal's variance."""
     scenarios = prior.scenarios()
     few = np.array([prior.few_bags * one.coefficients / one.n_bags for one in candidates])
     total = np.zeros(len(candidates))
@@ -118,7 +118,7 @@ def regrets(candidates: Sequence[Candidate], prior: Prior, *, classes: int = 1) 
 
 
 def is_hopeless(candidates: Sequence[Candidate], problem: PlanProblem) -> bool:
-    """Tell whether whatever has intervals would lose most of a signal as it is believed to be."""
+    """Return whether all candidates with intervals would lose most of the believed signal."""
     limit = HOPELESS * problem.numbers * problem.prior.signal_sd**2
     return all(one.predictions.total > limit for one in candidates if not one.few_bags)
 
@@ -126,7 +126,7 @@ def is_hopeless(candidates: Sequence[Candidate], problem: PlanProblem) -> bool:
 def ranked(
     candidates: Sequence[Candidate], problem: PlanProblem, *, intervals_first: bool
 ) -> list[Candidate]:
-    """Return the candidates by their regret, those with intervals before all others if asked for.
+    """Return the candidates by their regret, with intervals before all others if requested.
 
     Bags that nobody asked for by name must serve whoever fits a model to them, and intervals belong
     to that: few bags leave nothing to tell errors by. Where intervals leave no model to speak of,
@@ -150,7 +150,7 @@ def decide(
     answers: Answers | None = None,
     population: Population | None = None,
 ) -> Choice:
-    """Return the planner's first choice among those with the kind of label that is asked for.
+    """Return the planner's first choice among those with the requested kind of label.
 
     Features alone decide, and what private queries have told, which is paid for: answers are
     given where they came first. A population is given where `rows` are a sample of it.

@@ -65,10 +65,10 @@ def pure_total(mechanisms: Sequence[Mechanism]) -> Fraction | None:
 
 
 def delivered(mechanisms: Sequence[Mechanism], epsilon: float, delta: float) -> tuple[float, float]:
-    """Return the promise that mechanisms keep which were set for (epsilon, delta).
+    """Return the guarantee of mechanisms that were calibrated for (epsilon, delta).
 
-    It needs no delta where no mechanism does. Epsilon is what they cost, rounded up to three
-    digits, since noise on whole steps costs a little less than it may; never more than was asked.
+    It has no delta if no mechanism needs one. Epsilon is their cost, rounded up to three digits,
+    since noise on whole steps costs a little less than it may; never more than was asked.
 
     >>> from bagwise.privacy.mechanisms import noisy_choice
     >>> delivered([noisy_choice("range", 0.12341)], 1.0, 1e-6)
@@ -96,7 +96,7 @@ def _rounded_up(value: Fraction) -> float:
 
 
 def _closed_form(mechanisms: Sequence[Mechanism], epsilon: float) -> float | None:
-    """Return delta where a formula gives it: one curve, Gaussian noise, or picks after scores."""
+    """Return delta if a formula gives it: for one curve, Gaussian noise, or picks after scores."""
     picks = [m for m in mechanisms if m.extremes is not None]
     others = [m for m in mechanisms if m.extremes is None]
     gaussian = all(isinstance(m.curve, GaussianCurve) for m in others)
@@ -112,7 +112,7 @@ def _closed_form(mechanisms: Sequence[Mechanism], epsilon: float) -> float | Non
 
 
 def for_units(mechanisms: Sequence[Mechanism]) -> list[Mechanism]:
-    """Return what each mechanism amounts to for a protected unit.
+    """Return the equivalent of each mechanism for a protected unit.
 
     Where picks bring the bound for groups, scores were set for single rows (`calibrate`).
     """

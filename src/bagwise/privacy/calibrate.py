@@ -1,4 +1,4 @@
-"""From (epsilon, delta) to noise: the mechanisms that will be carried out.
+"""From (epsilon, delta) to noise: calibrate the mechanisms that will be carried out.
 
 Each law knows the noise that a cost allows. Here is which law is least for a query under a promise,
 and what is left of a budget after some were paid for; the accountant is asked again before a
@@ -82,7 +82,7 @@ class ExactCalibration:
 
     @property
     def left(self) -> float:
-        """What the bounds have left of epsilon."""
+        """The epsilon that earlier private choices have left."""
         return self.epsilon - math.fsum(choice.epsilon for choice in self.prior)
 
     @property
@@ -92,7 +92,7 @@ class ExactCalibration:
 
     @property
     def score_noises(self) -> tuple[ScoreNoise, ...]:
-        """What noise scores may have. Staircase noise is for single numbers, which no score is."""
+        """The noise that scores may have. Staircase noise is for single numbers, not for scores."""
         laplace: tuple[ScoreNoise, ...] = () if self.noise == "gaussian" else ("laplace",)
         gaussian: tuple[ScoreNoise, ...] = () if self.noise == "laplace" else ("gaussian",)
         return (*laplace, *(gaussian if self.delta > 0 else ()))
@@ -145,12 +145,12 @@ class ExactCalibration:
         return ExactCalibration(epsilon, delta, self.bounds, noise=self.noise)
 
     def within(self, bounds: Bounds, *searches: Mechanism | None) -> "ExactCalibration":
-        """Return the calibration for a private range of labels, and for what finding it left."""
+        """Return the calibration for a private range, with the budget left after finding it."""
         made = tuple(event for event in searches if event is not None)
         return dataclasses.replace(self, bounds=bounds, prior=(*self.prior, *made))
 
     def after(self, *searches: Mechanism | None) -> "ExactCalibration":
-        """Return the calibration for what searches leave, where there are any."""
+        """Return the calibration for the budget that searches leave, if there are any."""
         return self.within(self.bounds, *searches)
 
     def with_noise(self, noise: NoiseKind) -> "ExactCalibration":
@@ -158,7 +158,7 @@ class ExactCalibration:
         return dataclasses.replace(self, noise=noise)
 
     def mu_left(self, spent: Sequence[Mechanism]) -> float | None:
-        """Return what is left for Gaussian noise; None if there is nothing.
+        """Return the mu left for Gaussian noise; None if nothing is left.
 
         Epsilons that need no delta are taken off the top: they change likelihoods by so much.
         """
@@ -181,7 +181,7 @@ class ExactCalibration:
 def _least(
     rule: ExactCalibration, query: Query, spent: tuple[Mechanism, ...], times: tuple[int, ...]
 ) -> Mechanism:
-    """Return the least of all noise on a query that is wanted and possible.
+    """Return the least of all noise on a query that is requested and possible.
 
     Remembered, since a plan asks for the same noise again and again.
     """
@@ -228,7 +228,7 @@ def _checked(rule: ExactCalibration, mechanism: Mechanism, spent: Sequence[Mecha
 def _offer(
     rule: ExactCalibration, query: Query, law: type[Law], spent: tuple[Mechanism, ...]
 ) -> Mechanism | None:
-    """Return a query with the least noise of one law; None where it cannot be used."""
+    """Return a query with the least noise of one law; None if the law cannot be used."""
     move = query.move(law.norm)
     if law.needs_delta:
         mu = rule.mu_left(spent)
@@ -270,7 +270,7 @@ def _offer_picks(
 
 
 def _drawable(law: type[Law], query: Query, cost: Fraction | float) -> Law:
-    """Return the least noise of a law that makes a query cost so much; refuse what has none."""
+    """Return the least noise of a law at which a query costs this much, if it is possible."""
     noise = law.least(query.move(law.norm), cost)
     if noise is None:
         raise BudgetError(f"{law.called()} noise cannot be drawn for so large a unit.")
@@ -311,7 +311,7 @@ def _dearest(
     cost: Callable[[Fraction], Mechanism],
     rows: int = 1,
 ) -> Mechanism:
-    """Return the mechanism that costs as much as fits after `spent`; it needs no delta itself.
+    """Return the most expensive mechanism that fits after `spent`; it needs no delta itself.
 
     After others without a delta that is what they leave of epsilon. After Gaussian noise it is more
     than that noise leaves at this delta, since the worst of both hardly ever comes together: the

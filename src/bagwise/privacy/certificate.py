@@ -77,7 +77,7 @@ class Certificate:
     events : tuple of Mechanism
         Everything that looked at a label on its way out.
     smallest_bag : int or None
-        Rows in the smallest bag; None when there are no bags.
+        Rows in the smallest bag; None if there are no bags.
     noise_source : str
         Where the noise came from.
     unit : str or None
@@ -85,13 +85,13 @@ class Certificate:
     unit_rows : int
         Rows of the unit that has the most; 1 without a unit.
     circumstances : tuple of Circumstance
-        What else a reader should know; `remarks` has it in words.
+        Further facts that a reader should know; `remarks` states them in words.
     covers : str or None
-        SHA-256 of what the certificate belongs to, where both are in one file.
+        SHA-256 of the content that the certificate belongs to, if both are in one file.
     software : str
-        What made the release.
+        The software that made the release.
     asked_epsilon, asked_delta : float or None
-        What was asked for, where less is spent; None: what is delivered.
+        The guarantee that was asked for, if less is spent; None if it is what is delivered.
     tightened : (float, float) or None
         A range within the bounds that was chosen privately; labels outside were clipped to it.
     limit : float or None
@@ -136,7 +136,7 @@ class Certificate:
 
     @property
     def spends_less(self) -> str | None:
-        """In words what was asked for, where less is spent."""
+        """The guarantee that was asked for, in words, if less is spent."""
         if self.asked is None or self.asked == (self.epsilon, self.delta):
             return None
         epsilon, delta = self.asked
@@ -169,7 +169,7 @@ class Certificate:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What else a reader should know, in words."""
+        """Further facts that a reader should know, in words."""
         return tuple(circumstance.text for circumstance in self.circumstances)
 
     @property
@@ -200,7 +200,7 @@ class Certificate:
 
     @property
     def looks(self) -> tuple[str, ...]:
-        """What was looked at privately before, in words, and what that has cost."""
+        """The earlier private queries, in words, and what they cost."""
         said = []
         if cost := _spent(self.events, "bounds"):
             said.append(f"The bounds were chosen privately, for epsilon {cost}.")
@@ -225,12 +225,12 @@ class Certificate:
 
     @property
     def stated_bounds(self) -> Bounds | None:
-        """What a label can be, as far as somebody said so; None where it was found privately."""
+        """The range of a label as somebody stated it; None if it was found privately."""
         return None if any(event.hides == "bounds" for event in self.events) else self.bounds
 
     @property
     def clipped_to(self) -> Bounds | None:
-        """What the labels of bags were clipped to: labels that are centred only to the bounds."""
+        """The range to which the labels of bags were clipped; for centred labels, the bounds."""
         return self.bounds if self.tightened is None or self.limit is not None else self.tightened
 
     @property
@@ -239,7 +239,7 @@ class Certificate:
         return any(event.hides == "model" for event in self.events)
 
     def range_of(self, event: Mechanism) -> Bounds | None:
-        """Return the range of what an event has hidden."""
+        """Return the range of the quantity that an event has hidden."""
         if event.query.labels_bags and self.limit is not None:
             return (-self.limit, self.limit)
         labels = event.query.labels_bags or event.hides in ("labels", "model")
@@ -258,7 +258,7 @@ class Certificate:
         return {size: group_epsilon(self.events, self.delta, size) for size in GROUPS}
 
     def _check_numbers(self) -> None:
-        """Refuse numbers that no mechanism has, before anything is computed with them."""
+        """Refuse numbers that no mechanism can have, before anything is computed with them."""
         if self.bounds is not None:
             try:
                 check_bounds(self.bounds)
@@ -310,7 +310,7 @@ class Certificate:
             )
 
     def _check_facts(self) -> None:
-        """Refuse what no release of ours would say, whatever it promises."""
+        """Refuse facts that no release of ours would state, whatever it promises."""
         if not re.fullmatch(SOFTWARE_PATTERN, self.software):
             raise CertificateError("the certificate names software that is not a version of ours.")
         if self.unit_rows < 1 or (self.unit is None and self.unit_rows != 1):
@@ -339,7 +339,7 @@ class Certificate:
             raise CertificateError("the limit of the certificate is not within its range.")
 
     def check_rows(self, n_rows: int) -> None:
-        """Refuse what cannot be said of so many rows: larger units, and a search that ends nowhere.
+        """Refuse facts impossible for this many rows: larger units, and searches that end nowhere.
 
         Candidates for a range or a limit, and the share of epsilon that a search for them gets,
         follow from what is public.
@@ -398,7 +398,7 @@ class Certificate:
         max_delta: float | None = None,
         n_rows: int | None = None,
     ) -> bool:
-        """Tell whether the release spends no more than this; a limit that is not given is none.
+        """Return whether the release spends no more than this; a missing limit is no limit.
 
         With both limits the question is asked of the whole curve: a release made for another pair
         (epsilon, delta) may still meet this one. With `max_epsilon` alone, delta must be at most
@@ -553,7 +553,7 @@ def promised_in(headline: str) -> tuple[float, float] | None:
 
 
 def _spent(events: Sequence[Mechanism], hides: str) -> str:
-    """Return the epsilon of what hides this, as text; nothing if there is none."""
+    """Return the epsilon of the events that hide this, as text; empty if there are none."""
     found = [event.pure_epsilon for event in events if event.hides == hides]
     return f"{float(sum(one for one in found if one is not None)):.3g}" if found else ""
 

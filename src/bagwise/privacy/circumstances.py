@@ -1,4 +1,4 @@
-"""What else a certificate says: which act of spending it is, and facts with words of ours.
+"""Further statements of a certificate: the act of spending, and facts in fixed words.
 
 Free text could carry labels out of a release that verifies. So a circumstance is a record with
 numbers, its text is generated here, and readers of a certificate regenerate and compare it. And a
@@ -31,7 +31,7 @@ def exact(value: float) -> str:
 
 
 class Fact(Record, frozen=True, tag_field="kind"):
-    """A fact about a release, with words of ours that name its fields."""
+    """A fact about a release, stated in fixed words that name its fields."""
 
     words: ClassVar[str]
 
@@ -54,7 +54,7 @@ class SortedByLabels(Fact, frozen=True, tag="sorted-by-labels"):
 
 
 class KeptOrder(Fact, frozen=True, tag="kept-order"):
-    """Rows left in the order of the source."""
+    """Rows were published in the order of the source."""
 
     words = (
         "Rows are in the order of the source table. If that order depends on the labels, it tells "
@@ -74,7 +74,7 @@ class MissingLabels(Fact, frozen=True, tag="missing-labels"):
 
 
 class MeanLoss(Fact, frozen=True, tag="mean-loss"):
-    """What was released is the mean loss of a model."""
+    """The output is the mean loss of a model."""
 
     words = (
         "What is released is the mean {loss} error of a model on {n_rows} rows. Labels and "
@@ -113,7 +113,7 @@ Circumstance = (
 
 
 def circumstances_from_json(entries: Any) -> tuple[Circumstance, ...]:
-    """Read circumstances back; refuse kinds and fields that this version does not know."""
+    """Read circumstances back; refuse kinds and fields unknown to this version."""
     return read_record(
         tuple[Circumstance, ...],
         entries,
@@ -124,7 +124,7 @@ def circumstances_from_json(entries: Any) -> tuple[Circumstance, ...]:
 
 @dataclass(frozen=True)
 class Mark:
-    """Which, when, and of which data.
+    """The mark of an act of spending: its id, its day and its data set.
 
     Attributes
     ----------
@@ -159,7 +159,7 @@ class Mark:
 
 
 def is_name(name: object) -> bool:
-    """Tell whether a data set may be called so: one line of printable characters, not too long."""
+    """Return whether a data set may have this name: one short line of printable characters."""
     return (
         isinstance(name, str)
         and 0 < len(name) <= LONGEST_NAME

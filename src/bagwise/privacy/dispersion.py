@@ -1,4 +1,4 @@
-"""A test for missing noise: labels that vary less than the noise that a certificate claims.
+"""A test for missing noise: labels vary less than the noise in the certificate would make them.
 
 A bag label is something unknown plus noise whose distribution is known. Noise of a symmetric
 distribution with one peak lies within a given distance of a point most often if that point is its
@@ -52,7 +52,7 @@ class ClaimedNoise:
 
 
 def dispersion_p_value(labels: FloatArray, features: FloatArray, noise: ClaimedNoise) -> float:
-    """Return how likely labels that lie so close to their guesses are, at most.
+    """Return an upper bound of the probability that labels lie this close to their guesses.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def _uniform_sum_tail(mean: float, count: int) -> float:
 
 
 def _design(features: FloatArray, m: int) -> FloatArray:
-    """Return a constant and so many columns of features as the bags allow."""
+    """Return a constant and as many columns of features as the bags allow."""
     most = min(_MOST_COLUMNS, m // (2 * _BAGS_PER_COLUMN))
     used = features[:, :most]
     spread = np.where((s := used.std(axis=0)) > 0, s, 1.0)
@@ -119,7 +119,7 @@ def _design(features: FloatArray, m: int) -> FloatArray:
 
 
 def reach_p_value(off: FloatArray, noise: ClaimedNoise) -> float:
-    """Return how likely it is that noise carries any label so far, at most.
+    """Return an upper bound of the probability that noise moves any label this far.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def reach_p_value(off: FloatArray, noise: ClaimedNoise) -> float:
 
 
 def frequencies_p_value(counts: IntArray, least: FloatArray, most: FloatArray) -> float:
-    """Return how likely numbers are that are reported so often, or so rarely, at most.
+    """Return an upper bound of the probability of such frequent or such rare reports.
 
     Each of the numbers has, whatever a label is, a chance between `least` and `most` of being the
     one that is reported for it. How often it is, of all labels, is never larger by chance than a

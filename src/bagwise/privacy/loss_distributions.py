@@ -82,7 +82,7 @@ _ROUND_OFF = 2.0**-53
 
 @dataclass(frozen=True)
 class LossDistribution:
-    """A distribution of privacy losses on a grid, at least as bad as the curve that it came from.
+    """A distribution of privacy losses on a grid, at least as bad as the curve it is made from.
 
     Attributes
     ----------
@@ -427,7 +427,7 @@ def _counted(curves: Iterable[Curve]) -> Counts:
 
 
 def _any_infinite(chances: Sequence[tuple[float, int]]) -> float:
-    """Return the chance that any of independent events happens, each `count` times."""
+    """Return the probability that any of several independent events happens, each `count` times."""
     if any(chance >= 1 for chance, _ in chances):
         return 1.0
     none = math.fsum(count * math.log1p(-chance) for chance, count in chances)
@@ -436,7 +436,7 @@ def _any_infinite(chances: Sequence[tuple[float, int]]) -> float:
 
 @lru_cache(maxsize=256)
 def _end(curve: Curve) -> float:
-    """Return where a curve has come to `_NEVER`."""
+    """Return the point at which a curve has fallen to `_NEVER`."""
     end = least_epsilon(partial(delta_at, curve), _NEVER)
     if not math.isfinite(end):
         raise BudgetError("a release without any noise to speak of has no finite loss.")

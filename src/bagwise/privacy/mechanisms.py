@@ -1,4 +1,4 @@
-"""A mechanism is a query and a law: a public map of the labels, and the noise on its answer.
+"""Mechanisms: each is a query, a public map of the labels, and a law for the noise on its answer.
 
 Accountant, calibration, certificate, `verify`, audit and learners ask the two, and never which pair
 it is. A pair is worked out where the query knows its sensitivity in the norm that the law is proved
@@ -49,7 +49,7 @@ _AT_ONCE = 50_000  # draws, so that memory does not grow with their number
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One look at the labels, with all that is to be known about it.
+    """One private query of the labels, with all of its parameters.
 
     Attributes
     ----------
@@ -79,12 +79,12 @@ class Mechanism:
 
     @property
     def kind(self) -> str:
-        """What it is called: the law, and what it hides."""
+        """The name of its kind: the law, and the quantity that it hides."""
         return f"{self.law.kind}-{self.hides.replace(' ', '-')}"
 
     @property
     def hides(self) -> str:
-        """What is hidden, in a word or two."""
+        """The hidden quantity, in a word or two."""
         return self.query.hides
 
     @property
@@ -99,7 +99,7 @@ class Mechanism:
 
     @property
     def sensitivity(self) -> float:
-        """How far the labels of a unit move the answers in all, in their units."""
+        """The largest total change of the answers by a unit's labels, in units of the answers."""
         move = self.query.move(self.law.norm)
         return self.units * move.times * move.steps * self.grid_step
 
@@ -115,7 +115,7 @@ class Mechanism:
 
     @cached_property
     def pure_epsilon(self) -> Fraction | None:
-        """What it costs without a delta; None if it needs one."""
+        """The cost without a delta; None if it needs one."""
         return self.query.pure_epsilon(self.laws, self.units)
 
     @property
@@ -133,22 +133,22 @@ class Mechanism:
 
     @property
     def epsilon(self) -> float:
-        """What it costs, if it needs no delta."""
+        """The cost in epsilon, if it needs no delta."""
         if self.pure_epsilon is None:
             raise AssertionError(f"{self.kind} needs a delta")
         return float(self.pure_epsilon)
 
     @property
     def unit_rows(self) -> int:
-        """Rows of a unit that it allows for."""
+        """The number of rows of a unit that it allows for."""
         return self.query.unit_rows
 
     def widened(self, units: int) -> "Mechanism":
-        """Return what it amounts to for so many units together."""
+        """Return the equivalent mechanism for this many units together."""
         return self if units == 1 else replace(self, units=self.units * units)
 
     def on_grid(self, step: float) -> "Mechanism":
-        """Return the same noise in the same number of steps, of another width: it costs the same.
+        """Return the same noise in the same number of steps of another width, at equal cost.
 
         So a range that is found privately decides about what is hidden, and not how well.
         """
@@ -168,7 +168,7 @@ class Mechanism:
         return self.law.draw(count, source)
 
     def neighbours(self, source: NoiseSource) -> list[tuple[Draw, Draw]]:
-        """Return draws on two tables that are told apart best, for every case that may be worst."""
+        """Return draws on the two tables easiest to tell apart, for every possible worst case."""
         pairs = self.query.neighbours(self.laws, source)
         return [(_in_blocks(first), _in_blocks(second)) for first, second in pairs]
 
@@ -188,7 +188,7 @@ class Mechanism:
         source: NoiseSource,
         expected: IntArray | int = 0,
     ) -> FloatArray:
-        """Return the labels of bags, all or some at a time: it is paid for, and draws the noise.
+        """Return the labels of bags, all or some at a time; draws noise that is already paid for.
 
         Parameters
         ----------
@@ -204,7 +204,7 @@ class Mechanism:
         return self.of_bags.noise_sd(self.laws, sizes)
 
     def claimed_noise(self, sizes: IntArray) -> ClaimedNoise | None:
-        """Return the noise on each bag label, for a test of its absence; None if there is none."""
+        """Return the noise on each bag label, to test for its absence; None without noise."""
         return self.of_bags.claimed_noise(self.laws, sizes)
 
     def exported(self, google: Any) -> list[Any]:
@@ -224,7 +224,7 @@ def noisy_choice(
 
 
 def is_worked_out(query: object, laws: tuple[object, ...]) -> bool:
-    """Tell whether somebody has worked out what a query costs under these laws."""
+    """Return whether the cost of a query under these laws has been worked out."""
     if not isinstance(query, Query) or QUERIES.get(query.called()) is not type(query):
         return False
     kinds = {type(law) for law in laws}
@@ -235,19 +235,19 @@ def is_worked_out(query: object, laws: tuple[object, ...]) -> bool:
 
 
 def is_known(mechanism: object) -> bool:
-    """Tell whether a mechanism is one of ours: of others nobody knows what they cost."""
+    """Return whether a mechanism is one of ours; the cost of others is unknown."""
     return type(mechanism) is Mechanism and is_worked_out(mechanism.query, mechanism.laws)
 
 
 def mechanism_to_json(mechanism: Mechanism) -> dict[str, Any]:
-    """Return a mechanism as plain values: what is asked, and what hides it."""
+    """Return a mechanism as plain values: its query, and the laws that hide the answer."""
     if not is_known(mechanism) or mechanism.units != 1:
         raise CertificateError(f"event {type(mechanism).__name__} is not registered.")
     return to_plain(_Entry(query=mechanism.query, laws=mechanism.laws))
 
 
 def mechanisms_from_json(entries: Any) -> tuple[Mechanism, ...]:
-    """Read mechanisms back, but no more than can be accounted for in no time."""
+    """Read mechanisms back, but only as many as can be accounted for quickly."""
     if not isinstance(entries, list):
         raise CertificateError("the events of a certificate are a list.")
     if len(entries) > MOST_MECHANISMS:
@@ -258,7 +258,7 @@ def mechanisms_from_json(entries: Any) -> tuple[Mechanism, ...]:
 
 
 def mechanism_from_json(entry: Any) -> Mechanism:
-    """Read a mechanism back; refuse queries, laws, pairs and fields that nobody knows."""
+    """Read a mechanism back; refuse unknown queries, laws, combinations and fields."""
     read = read_record(_Entry, entry, error=CertificateError, what="an event of the certificate")
     if not is_worked_out(read.query, read.laws):
         raise CertificateError("the certificate has an event that nobody has worked out.")

@@ -1,4 +1,4 @@
-"""What is told of each bag, and how it is hidden: means of labels, or the label of one row.
+"""The exact answer of each bag, a mean or the label of one row, and the noise that hides it.
 
 Labels become whole steps of a public grid (`grid`), which are added up as integers, and integer
 noise is added to the integer sum. Only then is anything divided.
@@ -53,7 +53,7 @@ def noisy_labels(
 def centred_steps(
     labels: FloatArray, predictions: FloatArray, *, bounds: Bounds, step: float
 ) -> tuple[IntArray, IntArray]:
-    """Return what predictions leave of labels, and the predictions, in whole steps.
+    """Return labels minus their predictions, and the predictions, in whole steps.
 
     Predictions are rounded to label steps before they are subtracted, so that what is left is a
     whole number of them too. It is clipped to half of LABEL_STEPS on either side, which is as far
@@ -68,7 +68,7 @@ def centred_steps(
 def tell(
     measured: AnyArray, combine: str, bags: Bags, pick: Callable[[Bags], IntArray]
 ) -> AnyArray:
-    """Return what is told of each bag, exactly: (amounts, bags).
+    """Return the exact answers of all bags: (amounts, bags).
 
     Rows are `measured` by one amount or more; `pick` draws one of each bag.
     """
@@ -89,7 +89,7 @@ def noisy_bag_labels(
     classes: int = 0,
     predictions: FloatArray | None = None,
 ) -> FloatArray:
-    """Return the label of each bag, as `event` describes: of what predictions leave, if given."""
+    """Return noisy bag labels, as `event` describes; of residuals, if predictions are given."""
     query, expected = event.of_bags, None
     if predictions is None:
         measured = query.measure(labels, bounds, classes)

@@ -52,7 +52,7 @@ def find_law(noise: str | Law) -> Law:
 def log_density(
     law: Law, residual: FloatArray, label_sd: FloatArray, noise_sd: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the log density of residuals and its derivative, the sign turned.
+    """Return the log density of residuals and its negated derivative.
 
     Where there is no noise, or as good as none, labels are normal.
 
@@ -74,7 +74,7 @@ def log_density(
 
 
 def information(law: Law, label_sd: FloatArray, noise_sd: FloatArray) -> FloatArray:
-    """Return what one label tells about its location: the mean of the squared score.
+    """Return the information of one label about its location: the mean of the squared score.
 
     >>> one = np.ones(1)
     >>> more = information(LAWS["laplace"], 0.3 * one, one) * 1.09     # times the variance

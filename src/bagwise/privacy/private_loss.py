@@ -38,7 +38,7 @@ MOST_ROWS = 2**62 // LOSS_STEPS
 
 @dataclass(frozen=True, eq=False)
 class LossDesign:
-    """How the loss of each row becomes a whole number of steps, from what is public alone.
+    """The map from each row's loss to a whole number of steps, determined by public data alone.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class LossDesign:
 def design_loss(
     predictions: FloatArray, *, bounds: Bounds, loss: str, clip: float | None = None
 ) -> LossDesign:
-    """Find what the loss of each row can be at most; labels are not needed.
+    """Find the largest possible loss of each row; labels are not needed.
 
     Parameters
     ----------
@@ -146,9 +146,9 @@ def half_width(event: Mechanism, *, n_rows: int, level: float) -> float:
 def sensitivities(
     *, bounds: Bounds, loss: str, largest: float, unit_rows: int
 ) -> tuple[float, float]:
-    """Return how far a unit of so many rows, the largest there is, moves summed losses at least.
+    """Return how far the largest unit, of so many rows, moves summed losses: at least and at most.
 
-    And at most, whatever is predicted: a prediction has a bound at least half the width away.
+    This holds whatever is predicted: a prediction is at least half the width from one bound.
 
     >>> sensitivities(bounds=(0.0, 4.0), loss="squared", largest=16.0, unit_rows=3)
     (12.0, 48.0)
@@ -158,7 +158,7 @@ def sensitivities(
 
 
 def _whole_steps(losses: FloatArray, largest: float) -> IntArray:
-    """Return losses, or the largest one where they exceed it, as whole numbers of steps."""
+    """Return losses in whole steps, each capped at the largest possible loss."""
     return np.rint(np.minimum(losses, largest) / (largest / LOSS_STEPS)).astype(np.int64)
 
 

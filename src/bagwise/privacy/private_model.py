@@ -81,7 +81,7 @@ SQUARE_EIGHTHS: dict[Norm, int] = {"L2": 13, "L1": 4}
 
 @dataclass(frozen=True)
 class ModelDesign:
-    """How rows are weighed, from the features alone.
+    """The weights of rows in a private model, computed from the features alone.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class ModelDesign:
 
 @dataclass(frozen=True)
 class NoisyStatistics:
-    """All that is known of the labels: what is made of it needs no further budget.
+    """The noisy statistics of the labels; everything computed from them costs no further budget.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ def design_model(
 
 
 class Designs:
-    """Designs for the rows of X, one for each norm: what they have in common is computed once."""
+    """Designs for the rows of X, one for each norm; shared quantities are computed once."""
 
     def __init__(self, X: FloatArray, names: Sequence[str], *, even: float = 0.0) -> None:
         self._X, self._names, self._even = X, names, even
@@ -210,7 +210,7 @@ class Designs:
 
     @property
     def least_trace(self) -> float:
-        """A privacy trace that no design of either norm is below; cheap, since it needs no search.
+        """A lower bound of the privacy trace in either norm; cheap, since it needs no search.
 
         With ``sum z z' = n I`` and columns that are no longer than one in L2, as those of length
         one in L1 are, the singular values of J add up to ``sum_i |z_i| <= n sqrt(r)`` at most.
@@ -220,7 +220,7 @@ class Designs:
         return (1 - _ROUNDING) * float(rank / self._X.shape[0]) ** 2
 
     def sketch(self, norm: Norm) -> ModelDesign:
-        """Return the design of all rows, or of many rows what a sample tells of it."""
+        """Return the design of all rows, or, if there are many, of a sample."""
         columns, sample = self._columns, self._sample
         is_sample = sample.shape[0] < self._X.shape[0]  # few rows on many machines are all there
         # The constant column is orthogonal to the others, which are centred.
@@ -247,7 +247,7 @@ class Designs:
         return dataclasses.replace(best, jacobian=copies * best.jacobian, sensitivity_steps=steps)
 
     def finished(self, sketch: ModelDesign) -> ModelDesign:
-        """Return the design with what the promise rests on: J and the sensitivity of all rows."""
+        """Return the design with J and sensitivity of all rows, on which the promise rests."""
         if self._sample is self._X:
             return sketch
         with threadpool_limits(1):
@@ -256,7 +256,7 @@ class Designs:
 
 
 def _sampled(X: FloatArray) -> FloatArray:
-    """Return X, or of many rows short blocks from everywhere: they may be sorted by a feature."""
+    """Return X, or short blocks from all over a long X, which may be sorted by a feature."""
     n = X.shape[0]
     if isinstance(X, BlockedRows):
         return X.sampled(SAMPLED_ROWS)
@@ -304,7 +304,7 @@ def _jacobian(
 
 
 def _few_rows(X: FloatArray, design: ModelDesign) -> FloatArray | None:
-    """Return some rows of a sample to begin a search with; None if they do not tell enough.
+    """Return some rows of a sample to begin a search with; None if they are too few.
 
     They must have every direction in about the share that all rows have.
     """
@@ -419,7 +419,7 @@ def best_share(design: ModelDesign, *, n_rows: int, bag_size: int) -> float:
 def instance_error(
     design: ModelDesign, *, n_rows: int, bag_size: int, model_sd: float, sum_sd: float
 ) -> float:
-    """Return about the error of instance loss on bags sorted by a private model.
+    """Return the approximate error of instance loss on bags sorted by a private model.
 
     `model_sd` is the noise on each statistic of the model, `sum_sd` that on the sum of a bag; the
     error is in the square of their unit.
@@ -445,7 +445,7 @@ def _white(block: FloatArray, design: ModelDesign) -> FloatArray:
 
 
 def _dependent(columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
-    """Name the features that a pivoted factorisation leaves over."""
+    """Name the features that a pivoted factorisation finds to be dependent."""
     axes = columns.axes
     if axes.rank == len(names):
         return ()
@@ -486,7 +486,7 @@ def _directions(mixed: FloatArray, norm: Norm) -> FloatArray:
 
 
 def _brought(mixed: FloatArray, norm: Norm) -> FloatArray:
-    """Return what the column of each row c = G z brings, b'c."""
+    """Return the contribution b'c of each row c = G z."""
     squares = mixed**2
     length = squares.sum(axis=1)
     if norm == "L2":

@@ -1,4 +1,4 @@
-"""Private ranges: the smallest limit beyond which only few values lie.
+"""Private ranges: the smallest limit that only few values exceed.
 
 Candidates for the limit are fixed beforehand, from public numbers. Each has a cost: the number of
 values beyond it, and a public price for its width. The cheapest by noisy costs is told, and nothing
@@ -73,7 +73,7 @@ OF_LEFTOVERS = Terms(price=0.005, most=0.05)
 
 @dataclass(frozen=True)
 class Lattice:
-    """The candidates for a limit of so many values, by the epsilon of one choice: all public.
+    """The candidates for a limit of this many values, by the epsilon of one choice: all public.
 
     A protected unit has so many `rows`.
     """
@@ -109,7 +109,7 @@ class Lattice:
         largest: float,
         source: NoiseSource,
     ) -> float:
-        """Choose the limit that costs least; it spends epsilon."""
+        """Choose the limit with the lowest cost; spends epsilon."""
         limits = self.limits(largest)
         beyond = _count(values, distance, limits)
         place = cheapest(
@@ -169,7 +169,7 @@ def cheapest(
     source: NoiseSource,
     price: float = PRICE_OF_DOUBLING,
 ) -> int:
-    """Return the place of the candidate that costs least, by noisy costs; it spends epsilon.
+    """Return the position of the cheapest candidate by noisy costs; spends epsilon.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def cheapest(
 def find_bounds(
     values: "FloatArray | CountsItself", within: Bounds, *, event: Mechanism, source: NoiseSource
 ) -> Bounds:
-    """Return bounds that few values leave, from `ENDS` on either side of zero, as `event` says.
+    """Return bounds that few values exceed, from `ENDS` on either side of zero, as `event` says.
 
     An end that labels have by nature, as counts have 0, is taken as it is, and the other is chosen
     by all of epsilon. Where both are zero, the upper one is the next candidate: whatever the labels
@@ -225,7 +225,7 @@ def find_bounds(
 
 
 def suffices_for_bounds(n_values: int, *, epsilon: float, rows: int) -> bool:
-    """Tell whether so many values are enough to find both bounds by an epsilon; public.
+    """Return whether this many values suffice to find both bounds at an epsilon; public.
 
     >>> [suffices_for_bounds(n, epsilon=0.1, rows=1) for n in (3000, 1000)]
     [True, False]
@@ -246,9 +246,9 @@ def is_choice(bounds: Bounds) -> bool:
 
 
 def looks_for_range(bounds: Bounds | None) -> int:
-    """Return how many choices a range takes, each by its part of epsilon.
+    """Return how many choices a range needs, each of which spends its part of epsilon.
 
-    None stands for bounds that are not found yet: then, and for the bounds themselves, two.
+    None stands for bounds that are not found yet: they, and the range within them, take two.
     """
     return 1 if bounds is not None and bounds[0] < 0 < bounds[1] else 2
 
@@ -256,7 +256,7 @@ def looks_for_range(bounds: Bounds | None) -> int:
 def range_epsilon(
     left: float, bounds: Bounds | None, *, n_rows: int, unit_rows: int, part: float | None
 ) -> float:
-    """Return what bounds, or a range within them, may cost of the epsilon that is left.
+    """Return the part of the remaining epsilon that bounds, or a range within them, may cost.
 
     The share is as small as the number of rows allows: counts need an epsilon that does not depend
     on the promise. It is a `part` of what searches may cost at most; None where it is asked for.
@@ -269,7 +269,7 @@ def range_epsilon(
 
 
 def limit_share(left: float, *, n_rows: int, unit_rows: int, asked: bool) -> float:
-    """Return the share of the epsilon that is left for the limit of what a model leaves."""
+    """Return the share of the remaining epsilon that goes to the limit of a model's residuals."""
     least, most = LIMIT_SHARES
     if not asked:
         least, most = LIMIT_PART * MOST_SHARE / 2, LIMIT_PART * most_share(left)
@@ -289,7 +289,7 @@ def limit_prices(left: float, *, n_rows: int, unit_rows: int) -> list[float]:
 
 
 def most_share(epsilon: float) -> float:
-    """Return the share of epsilon that all searches may cost together where nobody asks for them.
+    """Return the share of epsilon that unrequested searches may cost together.
 
     It leaves the bags 1.12 times the noise at most if no look finds anything, as on most tables,
     whose signal is too weak to centre on. Staircase noise falls faster with a large epsilon than in
@@ -331,7 +331,7 @@ def tightened(
     source: NoiseSource,
     terms: Terms = OF_LABELS,
 ) -> Bounds:
-    """Return a range within the bounds that few values leave, as `event` says.
+    """Return a range within the bounds that few values exceed, as `event` says.
 
     Between bounds of different signs it is as wide on both sides of zero, as far as the bounds
     reach: one choice. Elsewhere the upper end is chosen by half of epsilon, and then the lower one,
@@ -402,7 +402,7 @@ def _range_by(
 def limit_of(
     sizes: FloatArray | CountsItself, largest: float, *, event: Mechanism, source: NoiseSource
 ) -> float:
-    """Return a limit, `largest` at most, that few of the sizes exceed, as `event` says.
+    """Return a limit, at most `largest`, that few of the sizes exceed, as `event` says.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ LOST_MEAN = 0.1
 
 
 def chance_of_guessing(epsilon: float, delta: float) -> float:
-    """Return how often a reader can be right at most who started from one chance in two.
+    """Return how often a reader, starting from even odds, can be right at most.
 
     >>> round(chance_of_guessing(1.0, 0.0), 4), chance_of_guessing(0.0, 0.0)
     (0.7311, 0.5)
@@ -40,7 +40,7 @@ def chance_of_guessing(epsilon: float, delta: float) -> float:
 
 
 def odds_in_fractions(epsilon: float, delta: float) -> str:
-    """Say what a reader may learn at most about one of two labels, never below the true chance.
+    """Describe what a reader may learn at most about one of two labels, never understating it.
 
     >>> odds_in_fractions(1.0, 0.0)
     'From one chance in two to at most three in four'
@@ -71,7 +71,7 @@ def noise_on_mean(epsilon: float, n_rows: int) -> float:
 
 
 def check_promise(epsilon: float, delta: float, *, n_rows: int) -> None:
-    """Refuse a promise that promises nothing for a table of this size, and warn of a weak one.
+    """Refuse a meaningless promise for a table of this size, and warn of a weak one.
 
     Only the promise and the number of rows are looked at, which are public.
     """
@@ -98,7 +98,7 @@ def check_promise(epsilon: float, delta: float, *, n_rows: int) -> None:
 
 
 def check_limits(*, max_epsilon: float | None = None, max_delta: float | None = None) -> None:
-    """Refuse limits that nothing can be held to: every comparison with NaN is false."""
+    """Refuse limits that cannot be compared: every comparison with NaN is false."""
     for name, limit, end in (("epsilon", max_epsilon, math.inf), ("delta", max_delta, 1.0)):
         if limit is None:
             continue
@@ -112,7 +112,7 @@ def check_limits(*, max_epsilon: float | None = None, max_delta: float | None = 
 
 
 def warn_of_strong_promise(epsilon: float, *, n_rows: int) -> None:
-    """Warn if the noise of a release or a model leaves nothing of a table of this size."""
+    """Warn if the noise of a release or a model hides everything in a table of this size."""
     enough = 100 * noise_on_mean(1.0, n_rows)  # the epsilon that tells the mean to a hundredth
     allowed = f"Epsilon of {enough:.2g} leaves a hundredth of that width; or take more rows."
     if enough > WEAK_EPSILON:

@@ -63,12 +63,12 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
 
     @classmethod
     def called(cls) -> str:
-        """Return the name that certificates know it by."""
+        """Return the name that certificates use for it."""
         return str(attrgetter("__struct_config__.tag")(cls))
 
     @property
     def hides(self) -> str:
-        """What is hidden, in a word or two."""
+        """The hidden quantity, in a word or two."""
         return self.called().replace("-", " ")
 
     @property
@@ -78,7 +78,7 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
 
     @property
     def unit_rows(self) -> int:
-        """Rows of a unit that it allows for, at most: its `rows`, where it has no other way."""
+        """The number of rows of a unit that it allows for, by default its own `rows`."""
         return int(attrgetter("rows")(self))
 
     @property
@@ -89,7 +89,7 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
     @property
     @abstractmethod
     def moves(self) -> dict[Norm, Move]:
-        """How far the labels of one unit move the answer, in each norm that is worked out."""
+        """How far the labels of one unit move the answer, in each norm with a known cost."""
 
     def move(self, norm: Norm) -> Move:
         """Return how far the labels of one unit move the answer in a norm."""
@@ -117,7 +117,7 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
         return None
 
     def neighbours(self, laws: Laws, source: NoiseSource) -> list[tuple[Draw, Draw]]:
-        """Return draws on two tables that are told apart best, for every case that may be worst."""
+        """Return draws on the two tables easiest to tell apart, for every possible worst case."""
         law, move = laws[0], self.move(laws[0].norm)
         return [
             (
@@ -139,7 +139,7 @@ class BagLabels(Query, frozen=True, kw_only=False, tag_field="kind"):
     """What a bag has of its rows."""
 
     def measure(self, labels: AnyArray, bounds: Bounds, classes: int) -> AnyArray:
-        """Return what counts of each row: whole steps, in one amount or more."""
+        """Return the contribution of each row: whole steps, in one amount or more."""
         del classes
         return labels_to_steps(labels, bounds=bounds, step=self.grid_step)
 
@@ -160,14 +160,14 @@ class BagLabels(Query, frozen=True, kw_only=False, tag_field="kind"):
         return None
 
     def suits_classes(self, laws: Laws, classes: int | None) -> bool:
-        """Tell whether it is asked of a label with so many classes; None stands for a number."""
+        """Return whether it suits a label with this many classes; None stands for a number."""
         del laws
         return classes is None
 
     def contradiction(
         self, laws: Laws, labels: FloatArray, sizes: IntArray, low: float
     ) -> str | None:
-        """Return why no such answers can be these labels of bags; None if they can."""
+        """Return why these answers cannot be labels of bags; None if they can."""
         del laws, labels, sizes, low
         return None
 
@@ -179,7 +179,7 @@ class BagLabels(Query, frozen=True, kw_only=False, tag_field="kind"):
     def log_likelihood(
         self, laws: Laws, shown: FloatArray, exact: FloatArray, sizes: IntArray
     ) -> FloatArray:
-        """Return how likely the labels of bags are if these are the exact ones, but for a constant.
+        """Return the log likelihood of bag labels given the exact ones, up to a constant.
 
         Both are (bags,), or (bags, classes).
         """
@@ -194,12 +194,12 @@ def root_steps(square: int) -> int:
 
 
 def impossible(query: Query) -> CertificateError:
-    """Return the error for parameters that nothing can have."""
+    """Return the error for impossible parameters."""
     return CertificateError(f"the query for {query.hides} has impossible parameters.")
 
 
 def check_grid(query: Query, bounds: Bounds) -> None:
-    """Refuse a step that is not that of labels within these bounds."""
+    """Refuse a step that does not fit labels within these bounds."""
     if not (math.isfinite(query.grid_step) and query.grid_step > 0):
         raise impossible(query)
     if not math.isclose(query.grid_step, (bounds[1] - bounds[0]) / LABEL_STEPS, rel_tol=1e-9):
@@ -207,7 +207,7 @@ def check_grid(query: Query, bounds: Bounds) -> None:
 
 
 class BagMeans(BagLabels, frozen=True, tag="bag-means"):
-    """The label sum of every bag, which is then divided by its size.
+    """The label sum of every bag, later divided by the bag's size.
 
     Sensitivity: bags are disjoint. The r labels of a unit move the sums by r times the width of the
     bounds in L1, however they are spread over bags, and in L2 by the width times the root of the
@@ -236,7 +236,7 @@ class BagMeans(BagLabels, frozen=True, tag="bag-means"):
     def of(
         cls, bounds: Bounds, *, rows: int = 1, square: int = 1, touched: int | None = None
     ) -> Self:
-        """Return the query for units of so many rows, that touch so many bags: as many if None."""
+        """Return the query for units of `rows` rows in at most `touched` bags (None: `rows`)."""
         if square > rows**2:  # an L2 length is at most that in L1
             raise BudgetError(f"a unit of {rows} rows moves bag sums by {rows} labels at most.")
         together = (rows if touched is None else touched) == 1
@@ -259,7 +259,7 @@ class BagMeans(BagLabels, frozen=True, tag="bag-means"):
         }
 
     def check(self, bounds: Bounds) -> None:
-        """Refuse what no release within these bounds could ask."""
+        """Refuse parameters that no release within these bounds could have."""
         if not 1 <= self.rows <= LARGEST_COUNT or not self.rows <= self.square <= self.rows**2:
             raise impossible(self)
         if self.rows == 1 and not self.together:
@@ -294,7 +294,7 @@ class BagMeans(BagLabels, frozen=True, tag="bag-means"):
 
 
 class ClassShares(BagMeans, frozen=True, tag="class-shares"):
-    """The count of every class in every bag, which is then divided by the size of the bag.
+    """The count of every class in every bag, later divided by the bag's size.
 
     Sensitivity: a count is the sum of a label that is 0 or 1. A row that changes its class moves
     two of them by one: twice as far in L1, root 2 times as far in L2, and two numbers.
@@ -303,7 +303,7 @@ class ClassShares(BagMeans, frozen=True, tag="class-shares"):
     numbers_moved: ClassVar[int] = 2
 
     def measure(self, labels: AnyArray, bounds: Bounds, classes: int) -> AnyArray:
-        """Return a whole label in the class of each row, and nothing in the others."""
+        """Return one whole label in the column of each row's class, and zeros in the others."""
         del bounds
         if labels.min() < 0 or labels.max() >= classes:
             raise AssertionError("labels were found to be classes before")
@@ -315,13 +315,13 @@ class ClassShares(BagMeans, frozen=True, tag="class-shares"):
         return self.grid_step * noisy / sizes[:, None]
 
     def suits_classes(self, laws: Laws, classes: int | None) -> bool:
-        """Tell that there are classes."""
+        """Return whether there are classes."""
         del laws
         return classes is not None
 
 
 class Labels(Query, frozen=True, tag="labels"):
-    """Every label, to sort rows by; what is done with noisy labels is post-processing.
+    """Every label, to sort rows by; any use of the noisy labels is post-processing.
 
     Sensitivity: the r labels of a unit move by the width of the bounds each: r times it in L1, root
     r times it in L2.
@@ -336,7 +336,7 @@ class Labels(Query, frozen=True, tag="labels"):
         return {"L1": Move(LABEL_STEPS * self.rows), "L2": Move(root_steps(self.rows))}
 
     def check(self, bounds: Bounds) -> None:
-        """Refuse what no release within these bounds could ask."""
+        """Refuse parameters that no release within these bounds could have."""
         super().check(bounds)
         check_grid(self, bounds)
 
@@ -371,14 +371,14 @@ class Statistic(Query, frozen=True, tag="model"):
         return {self.norm: Move(self.reach)}
 
     def check(self, bounds: Bounds) -> None:
-        """Refuse what no release within these bounds could ask."""
+        """Refuse parameters that no release within these bounds could have."""
         if not LABEL_STEPS <= self.reach <= LARGEST_REACH:
             raise impossible(self)
         check_grid(self, bounds)
 
 
 class MeanLoss(Query, frozen=True, tag="mean-loss"):
-    """The summed losses of a model on rows, which are then divided by their number.
+    """The summed losses of a model on rows, later divided by their number.
 
     Its grid is in units of the loss, and `LOSS_STEPS` steps are the largest that a row counts with.
     Sensitivity: `private_loss` adds up what each row of a unit can lose at most.
@@ -406,7 +406,7 @@ class MeanLoss(Query, frozen=True, tag="mean-loss"):
         return {"L1": Move(self.reach)}
 
     def check(self, bounds: Bounds) -> None:
-        """Refuse what no loss within these bounds could be."""
+        """Refuse parameters that no loss within these bounds could have."""
         usual = math.isfinite(self.grid_step) and self.grid_step > 0
         if not usual or not 1 <= self.reach <= LARGEST_REACH:
             raise impossible(self)
@@ -444,11 +444,11 @@ class SingleLabels(BagLabels, frozen=True, tag="single-labels"):
 
     @property
     def moves(self) -> dict[Norm, Move]:
-        """So many labels that become any others."""
+        """The change of this many labels into any others."""
         return {"label": Move(times=self.rows)}
 
     def check(self, bounds: Bounds) -> None:
-        """Refuse what no release within these bounds could ask."""
+        """Refuse parameters that no release within these bounds could have."""
         super().check(bounds)
         if (self.low, self.high) != (float(bounds[0]), float(bounds[1])):
             raise CertificateError("the query for single labels does not fit the bounds.")
@@ -462,12 +462,12 @@ class SingleLabels(BagLabels, frozen=True, tag="single-labels"):
         return np.asarray(np.clip(labels, self.low, self.high) - self.low) / (self.high - self.low)
 
     def measure(self, labels: AnyArray, bounds: Bounds, classes: int) -> AnyArray:
-        """Return labels as they are."""
+        """Return labels unchanged."""
         del bounds, classes
         return labels
 
     def hide(self, laws: Laws, told: AnyArray, sizes: IntArray, source: NoiseSource) -> FloatArray:
-        """Return what is reported of each label, by a table of chances."""
+        """Return the reported value of each label, drawn from a table of chances."""
         del sizes
         law = cast(Unbiased, laws[0])
         points = law.round(self.scaled(told[0]), source)
@@ -542,7 +542,7 @@ class Picks(BagLabels, frozen=True):
         return self.sizes
 
     def check(self, bounds: Bounds) -> None:
-        """Refuse sizes of bags, and rows of a unit, that cannot be such."""
+        """Refuse impossible sizes of bags and numbers of rows in a unit."""
         super().check(bounds)
         if not 1 <= len(self.sizes) <= MOST_SIZES or list(self.sizes) != sorted(set(self.sizes)):
             raise impossible(self)
@@ -568,7 +568,7 @@ class Picks(BagLabels, frozen=True):
         return self.rows * units * Fraction(max(each))
 
     def neighbours(self, laws: Laws, source: NoiseSource) -> list[tuple[Draw, Draw]]:
-        """Return draws of the smallest and the largest bag: between them, chances fall as noise.
+        """Return draws of the smallest and the largest bag: between them, chances fall like noise.
 
         All other labels of the bag are at one end, and the changed one is picked or not.
         """
@@ -628,7 +628,7 @@ class BagPicks(Picks, frozen=True, tag="bag-picks"):
         return {"L1": Move(LABEL_STEPS), "L2": Move(LABEL_STEPS)}
 
     def check(self, bounds: Bounds) -> None:
-        """Refuse what no release within these bounds could ask."""
+        """Refuse parameters that no release within these bounds could have."""
         super().check(bounds)
         check_grid(self, bounds)
 
@@ -675,7 +675,7 @@ class ClassPicks(Picks, frozen=True, tag="class-picks"):
 
     @property
     def moves(self) -> dict[Norm, Move]:
-        """One class that becomes any other."""
+        """The change of one class into any other."""
         return {"class": Move()}
 
     def keep_chances(self, laws: Laws, sizes: IntArray) -> FloatArray:
@@ -683,7 +683,7 @@ class ClassPicks(Picks, frozen=True, tag="class-picks"):
         return self.by_size(sizes, [law.keep for law in _responses(laws)])
 
     def measure(self, labels: AnyArray, bounds: Bounds, classes: int) -> AnyArray:
-        """Return classes as they are."""
+        """Return classes unchanged."""
         del bounds, classes
         return labels
 
@@ -705,13 +705,13 @@ class ClassPicks(Picks, frozen=True, tag="class-picks"):
         return self.by_size(sizes, [law.sd for law in laws])
 
     def suits_classes(self, laws: Laws, classes: int | None) -> bool:
-        """Tell by the classes that its laws name."""
+        """Return whether its laws name as many classes."""
         return all(law.classes == classes for law in _responses(laws))
 
     def contradiction(
         self, laws: Laws, labels: FloatArray, sizes: IntArray, low: float
     ) -> str | None:
-        """Return what is wrong with numbers that one reported class of each bag does not make."""
+        """Return why numbers cannot come from one reported class per bag; None if they can."""
         del low
         expected = self.estimates(laws, labels.argmax(axis=1), sizes)
         if not np.allclose(labels, expected, rtol=1e-9, atol=1e-12):
@@ -739,7 +739,7 @@ def _responses(laws: Laws) -> tuple[RandomisedResponse, ...]:
 
 
 class RangeCounts(Query, frozen=True, tag="range-counts"):
-    """How many values lie beyond each of some public candidates, of which one is told.
+    """Counts of values beyond each of several public candidates, one of which is chosen.
 
     Sensitivity: one label moves all counts the same way, by one at most (`private_range`, with the
     proof); the epsilon of its law is for all rows of a unit together.
@@ -767,7 +767,7 @@ class RangeCounts(Query, frozen=True, tag="range-counts"):
         return {"choice": Move()}
 
     def neighbours(self, laws: Laws, source: NoiseSource) -> list[tuple[Draw, Draw]]:
-        """Return none: a choice has no number to look at."""
+        """Return no draws: a choice has no number to test."""
         del laws, source
         return []
 

@@ -150,7 +150,7 @@ def discrete_gaussian(count: int, *, scale: int, source: NoiseSource) -> IntArra
 def discrete_staircase(
     count: int, *, shift: int, scale: int, inner: int, source: NoiseSource
 ) -> IntArray:
-    """Draw integers with the chances of a staircase, which falls once in every `shift` steps.
+    """Draw integers from a staircase distribution, which falls once in every `shift` steps.
 
     With ``|y| = j * shift + r`` and ``0 <= r < shift``, the probability of y is proportional to
     ``exp(-j * shift / scale)`` where r is below `inner`, and to ``exp(-(j + 1) * shift / scale)``
@@ -350,7 +350,7 @@ def _is_kept(sizes: IntArray, words: WordArray, scale: int, source: NoiseSource)
 
 
 def _is_signed_once(sizes: IntArray, words: WordArray) -> BoolArray:
-    """Return whether to keep a size with its sign: a zero with a minus would count zero twice."""
+    """Return whether to keep a size with its sign: otherwise zero would count twice."""
     kept: BoolArray = sizes != 0
     kept |= words & np.uint64(1) == 0
     return kept

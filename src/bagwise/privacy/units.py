@@ -30,7 +30,7 @@ class Units:
         return 1 if self.index is None else int(np.bincount(self.index).max())
 
     def reach(self, bags: Bags) -> tuple[int, int]:
-        """Return the most that a unit has of squared rows in a bag, added up, and of bags.
+        """Return the largest sum of a unit's squared rows per bag, and its largest number of bags.
 
         The root of the first, times the width of the bounds, is the exact L2 sensitivity of all bag
         sums. Rows that are left out of bags count as if they were in one of their own: a
@@ -51,7 +51,7 @@ class Units:
 
 
 def units_of(table: pa.Table, column: str) -> Units:
-    """Return the units that a column names, numbered."""
+    """Return the units in a named column, numbered."""
     values = without_dictionary(table.column(column))
     if values.null_count:
         raise ColumnError(f"unit {column!r} is missing in some rows: whose labels are they?")

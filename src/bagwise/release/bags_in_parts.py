@@ -1,4 +1,4 @@
-"""Bags of rows that are not all in memory: formed by the ordinary strategy, part by part.
+"""Form bags of rows that are not all in memory, part by part, with the ordinary strategy.
 
 On Spark every bag lives in one part. Rows are regrouped so that those which may share a bag meet:
 for `random` and `super` by secret keys, for sorting strategies by ranges of the scores, for compact
@@ -6,10 +6,10 @@ ones by the cells of a balanced tree. In a part the strategy is the one that run
 generator that the secret of the run seeds: the same for every attempt of a task, and unknown to
 whoever does not have the secret. Strategies see features and scores that were paid for.
 
-Of rows on disk only compact bags have to be formed in cells that fit into memory. The tree is
+For rows on disk, only compact bags have to be formed in cells that fit into memory. The tree is
 learned on a sample, every row is routed to its cell, and the rows of each cell are brought together
-on disk. Bags that would cross the border of two cells are lost, which is little where a cell has
-many bags: the share of bags near a border falls with the size of the cells.
+on disk. Bags across the border of two cells are not considered; this costs little if a cell has
+many bags, because the share of bags near a border falls with the size of the cells.
 """
 
 from collections import Counter
@@ -56,7 +56,7 @@ _FULL = 8  # bags in a part at least, so that none is short of rows by chance
 
 @dataclass(frozen=True)
 class Moved:
-    """What goes along with a row from part to part.
+    """The columns that travel with each row from part to part.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Moved:
 
     @classmethod
     def of(cls, leaving: Sequence[str], columns: Columns) -> Self:
-        """Return what leaves, the unit and the label."""
+        """Return the published columns, the unit and the label as a `Moved`."""
         unit = () if columns.unit is None else (columns.unit,)
         return cls(tuple(dict.fromkeys((*leaving, *unit))), columns.label, columns.classes)
 
@@ -90,7 +90,7 @@ class Moved:
 
 
 def in_secret_order(table: Parts, moved: Moved) -> Parts:
-    """Return all rows in a uniformly random order, before anything is computed from features.
+    """Return all rows in a uniformly random order, before anything is computed from the features.
 
     A table is often exported in the order of its labels. A sum of doubles depends on the order of
     its rows in the last bits, and so do the coefficients of a model, the score of a row and the
@@ -129,7 +129,7 @@ class PartBags:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows, left-out ones included."""
+        """Number of rows, including those in no bag."""
         return self.parts.num_rows
 
     @property
@@ -152,7 +152,7 @@ def check_formable(strategy: BaggingStrategy) -> None:
 
 
 def check_strata_of(strategy: BaggingStrategy, strata: Strata) -> None:
-    """Refuse strata that a strategy would have to cut, and cannot cut at random."""
+    """Refuse strata that a strategy would have to cut but cannot cut at random."""
     most, largest = _most_at_once(strategy), int(strata.rows.max())
     if most is not None and largest > most:
         raise StrategyError(
@@ -162,7 +162,7 @@ def check_strata_of(strategy: BaggingStrategy, strata: Strata) -> None:
 
 
 def _most_at_once(strategy: BaggingStrategy) -> int | None:
-    """Return how many rows of a stratum can be kept together; None where they need not be."""
+    """Return how many rows of a stratum can be kept together; None if they need not be."""
     if strategy.needs_features:
         return 2 * CELL
     return 2 * BUCKET if strategy.uses_scores else None
@@ -191,8 +191,8 @@ def form_bags(
     Parameters
     ----------
     model : LinearScores or None
-        That scores are computed by. Where a strategy needs scores and there is none, rows are
-        sorted by their labels.
+        Computes the scores. If a strategy needs scores and there is no model, rows are sorted by
+        their labels.
     strata, groups : Strata or None
         Rows that must not share a bag, and rows that must.
     """
@@ -231,7 +231,7 @@ def form_bags(
 def _regrouped(
     table: Parts, route: Route, finish: Callable[[Part], pa.Table], moved: Moved
 ) -> Parts:
-    """Send rows where the route says, with what goes along, the label under a stream."""
+    """Send rows along the route with their other columns; the label is encrypted by a stream."""
     coded = table.masked == moved.label
 
     def deal(part: Part) -> tuple[IntArray, pa.Table]:
@@ -252,7 +252,7 @@ def _bagging(
     strata: Strata | None = None,
     groups: Strata | None = None,
 ) -> Callable[[Part], pa.Table]:
-    """Return what forms the bags of a part, whose rows are in a secret order."""
+    """Return the function that forms the bags of a part, whose rows are in a secret order."""
 
     def bagged(part: Part) -> pa.Table:
         X, scores = features(part.table)
@@ -272,7 +272,7 @@ def _bagging(
 
 
 def _ranges(X: PartsMatrix, model: LinearScores | None, buckets: int) -> tuple[Route, Features]:
-    """Return the way to ranges of scores that are about as full, as far as a sample tells.
+    """Return the route to ranges of scores that are about equally full, judged by a sample.
 
     Scores are those of a model, or the labels themselves.
     """
@@ -303,7 +303,7 @@ def _ranges(X: PartsMatrix, model: LinearScores | None, buckets: int) -> tuple[R
 def _cells(
     strategy: BaggingStrategy, X: PartsMatrix, model: LinearScores | None, bag_size: int, room: int
 ) -> tuple[BaggingStrategy, Route, Features]:
-    """Return the strategy for points, the way to cells of neighbours, and the points."""
+    """Return the strategy for points, the route to cells of neighbours, and the points."""
     to_points, inner = metric_of(strategy, X, None if model is None else model.predict)
     depth = max(0, int(np.ceil(np.log2(min(room, max(1, X.shape[0] / CELL))))))
     tree = Tree.learn(to_points(X.sampled(SAMPLED)), depth)
@@ -319,7 +319,7 @@ def _cells(
 def _points(
     encoder: Encoder, to_points: Callable[[FloatArray], FloatArray] | None = None
 ) -> Features:
-    """Return what makes points of rows: X itself, or what a metric says of it."""
+    """Return the function that turns rows into points: X itself, or its image under a metric."""
 
     def points(table: pa.Table) -> tuple[FloatArray, None]:
         blocks = (block for block, _ in blocks_of(table, encoder))
@@ -329,7 +329,7 @@ def _points(
 
 
 def _within(strategy: BaggingStrategy, strata: Strata, bag_size: int) -> Route:
-    """Return the way to parts of whole strata, or to several of one that is too large for one."""
+    """Return the route to parts of whole strata; a stratum too large for one part gets several."""
     check_strata(int(strata.rows.min()), bag_size)
     check_strata_of(strategy, strata)
     rows = strata.rows
@@ -366,7 +366,7 @@ def _first_parts(rows: IntArray, parts: IntArray, most: int) -> IntArray:
 
 
 def leaving_rows(part: Part, *, schema: pa.Schema, firsts: Sequence[int]) -> pa.Table:
-    """Return the rows of a part as they leave: in the types of a release, with their bags."""
+    """Return the rows of a part as they are published: with release types and their bags."""
     bags = part.table.column(BAG_ID).to_numpy()
     numbers = pa.array(bags + firsts[part.number], pa.int64(), mask=bags < 0)
     columns = [part.table.column(field.name).cast(field.type) for field in schema]
@@ -378,7 +378,7 @@ def leaving_rows(part: Part, *, schema: pa.Schema, firsts: Sequence[int]) -> pa.
 
 @dataclass(frozen=True)
 class Tree:
-    """Cuts along a direction each; leaf number ``node - leaves`` of the last level is a cell.
+    """Cuts, each along a direction; a cell is leaf number ``node - leaves`` of the last level.
 
     Attributes
     ----------
@@ -393,7 +393,7 @@ class Tree:
 
     @classmethod
     def learn(cls, points: FloatArray, depth: int) -> "Tree":
-        """Cut points in half, along the direction of their largest spread, `depth` times."""
+        """Halve sets of points along their direction of largest spread, `depth` times."""
         leaves = 2**depth
         tree = cls(np.zeros((leaves, points.shape[1])), np.zeros(leaves))
         node = np.ones(points.shape[0], dtype=np.int64)
@@ -467,8 +467,8 @@ def metric_of(
 ) -> tuple[Callable[[FloatArray], FloatArray], BaggingStrategy]:
     """Return the map from X to points, and the strategy for these.
 
-    What is near is told by all rows: the same in every cell. A strategy that does not say gets X as
-    it is. Scores are those of the rows, or a function that finds them.
+    All rows together determine what is near, so that it is the same in every cell. A strategy that
+    defines no metric gets X unchanged. Scores are those of the rows, or a function that finds them.
     """
     columns = whitening.Columns(X)
     metric = strategy.shared_metric(columns, scores)
@@ -479,7 +479,7 @@ def metric_of(
 
 
 def merged_cells(counts: IntArray, least: int) -> IntArray:
-    """Return the group of each cell; cells that are short of rows go together with the next.
+    """Return the group of each cell; cells with too few rows are merged with the next.
 
     >>> merged_cells(np.array([0, 3, 9, 8, 2]), 5)
     array([0, 0, 0, 1, 1])

@@ -23,8 +23,8 @@
 
 Rules that keep it safe:
 
-1. How privately each query is asked is settled before the first draw, from public quantities alone
-   (`settle_queries`), and everything is charged before it (`_ask`).
+1. How privately each query is asked is settled from public quantities alone (`settle_queries`), and
+   everything is charged (`_ask`), before the first draw.
 2. Strategies and the planner see features and paid answers, never labels.
 3. A seed drives the partition only. Noise, picks and the order of rows have none.
 4. A step that fails tells its name and never a label (`show.stages`).
@@ -83,9 +83,9 @@ def build(
     confirmed: bool | Confirm = True,
     on_stage: OnStage = ignore_stage,
 ) -> Release | PartsRelease:
-    """Carry out a request for a release; it is in parts where the rows are."""
+    """Carry out a request for a release; its rows stay in memory, on disk or in parts."""
     stage, account = Stages(on_stage), Account() if account is None else account
-    # 1. Say all that is wrong with a table at once, and show what will be published of it.
+    # 1. Report everything that is wrong with the table at once, and show what will be published.
     table = _read(source, request, stage, is_confirmed=confirmed is True)
     _confirm(table, request.budget, confirmed)
 
@@ -151,7 +151,7 @@ def build(
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked of the labels before bags get theirs, and the answers, which are paid for.
+    """The private queries on the labels before bags get theirs, with their answers, all paid for.
 
     The budget is what the queries leave: its bounds are the stated ones, or those that were found,
     and its rule is one within a private range if that was asked for.
@@ -163,7 +163,7 @@ class Asked:
 
 
 def _read(source: Any, request: ReleaseRequest, stage: Stages, *, is_confirmed: bool) -> Table:
-    """Return rows that nothing is wrong with: in memory, on disk, or on many machines."""
+    """Return checked rows: in memory, on disk, or on many machines."""
     with stage("reading the table"):
         rows = source
         if not isinstance(rows, Parts):
@@ -175,7 +175,7 @@ def _read(source: Any, request: ReleaseRequest, stage: Stages, *, is_confirmed: 
 
 
 def _confirm(table: Table, budget: Budget, confirmed: bool | Confirm) -> None:
-    """Go on if somebody has seen the columns, and something is promised, but for experiments."""
+    """Go on only if the columns are confirmed and, experiments aside, a guarantee is promised."""
     confirm_columns(table.preview, confirmed)
     budget.check_rows(table.n_rows)
     if budget.promises:
@@ -185,7 +185,7 @@ def _confirm(table: Table, budget: Budget, confirmed: bool | Confirm) -> None:
 def _choose(
     table: Table, request: ReleaseRequest, stage: Stages, answers: Answers | None = None
 ) -> Choice:
-    """Return what was named, or what the planner says."""
+    """Return the strategy and size that were named, or those that the planner chooses."""
     if request.strategy is not None and request.bag_size is not None:
         return request.choose(request.strategy, request.bag_size, request.scores)
     with stage("planning"):
@@ -218,7 +218,7 @@ def _ask(
     account: Account,
     stage: Stages,
 ) -> Asked:
-    """Settle every query, charge, and ask: bounds, a range, scores, what labels are centred on.
+    """Settle every query, charge, and ask: bounds, a range, scores, a model to centre labels on.
 
     `scored` is what bags will be formed by; there is no `reach` of bags that follow from answers.
     On many machines X has its labels with it, and the table has none.
@@ -254,7 +254,7 @@ def _ask(
 
 
 def _provenance(choice: Choice, answers: Answers) -> Provenance:
-    """Return how a release was made, for its manifest."""
+    """Return how a release was made, to be recorded in its manifest."""
     return Provenance(
         label=choice.columns.label,
         classes=choice.columns.classes,
@@ -316,7 +316,7 @@ def build_model(
         raise AssertionError("the model was settled")
     with stage("releasing the model"):
         fit = ask_model(query, labels, X, budget, request.family)
-    # 4. What leaves, and what it promises.
+    # 4. Assemble the model that is published, and its guarantee.
     certificate = certify(
         (*rule.prior, query.event),
         budget,

@@ -1,8 +1,8 @@
 """The causes of the expected error of a release, in words and numbers.
 
-Only what leaves is looked at: features, bags, and the noise that the release says it has. What a
-learner would find (theta) and how much single labels vary (sigma) are given: by the user, as a
-guess, or from a fit to the release itself.
+Only published data are used: features, bags, and the noise that the release states. What a learner
+would find (theta) and how much single labels vary (sigma) are supplied: by the user, as a guess, or
+by a fit to the release itself.
 """
 
 from dataclasses import asdict, dataclass
@@ -101,7 +101,7 @@ class Explanation:
         return "\n".join([*lines, *self.remarks])
 
     def _accuracy_of(self, excess: float) -> Accuracy:
-        """Return the accuracy of a learner that shrinks its coefficients as the noise asks for."""
+        """Return the accuracy of a learner that shrinks its coefficients according to the noise."""
         return Accuracy.of(
             shrunk(excess, self.signal),
             with_labels=shrunk(self.rows, self.signal),
@@ -111,7 +111,7 @@ class Explanation:
 
     @property
     def accuracy(self) -> Accuracy:
-        """How well single rows should be predicted, and what is kept of what labels would give."""
+        """The expected accuracy on single rows, and how much of that of row labels it retains."""
         return self._accuracy_of(self.predictions.total)
 
     def __str__(self) -> str:
@@ -165,7 +165,7 @@ def explain_release(
 ) -> Explanation:
     """Account for the error that a learner of a release should expect, by cause.
 
-    Only what leaves is looked at. Coefficients and noise are a guess or come from a fit to this
+    Only published data are used. Coefficients and noise are a guess or come from a fit to this
     release: ``bagwise report`` does the latter.
 
     Parameters
@@ -273,7 +273,7 @@ def _independent(
 
 
 def _what_looks_brought(release: "Release") -> str | None:
-    """Say what a private range and a model to centre on have cost, and what noise they saved."""
+    """Describe what a private range and a model to centre on cost, and the noise they saved."""
     certificate = release.certificate
     looks = [event for event in certificate.events if event.hides in ("range", "limit")]
     means = [event for event in certificate.events if event.hides == "bag means"]

@@ -65,7 +65,7 @@ def write_release(
     rows_per_file: int | None = None,
     sign: Callable[[bytes], bytes] | None = None,
 ) -> None:
-    """Write the directory in one step: it is there whole, or not at all.
+    """Write the directory in one step: afterwards it exists either completely or not at all.
 
     `sign` makes a signature of the manifest's bytes.
     """
@@ -106,7 +106,7 @@ def _hashes(directory: Path, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def _move_parts(parts: Sequence[WrittenTable], draft: Path) -> dict[str, str]:
-    """Move files to where a reader looks for them; return their hashes."""
+    """Move files to where a reader expects them; return their hashes."""
     names = [INSTANCES] if len(parts) == 1 else [_part(n) for n in range(1, len(parts) + 1)]
     for name, part in zip(names, parts, strict=True):
         shutil.move(part.path, draft / name)
@@ -114,7 +114,7 @@ def _move_parts(parts: Sequence[WrittenTable], draft: Path) -> dict[str, str]:
 
 
 def read_release(path: Path, *, key: Path | None = None) -> ReleaseFiles:
-    """Read the directory, and refuse it when a file is missing, damaged or was edited.
+    """Read the directory; refuse it if a file is missing, damaged or edited.
 
     With the file of a public `key`, its owner must have signed the manifest. What is read is what
     was signed and hashed, also if names come to mean other files meanwhile.
@@ -131,7 +131,7 @@ def read_release(path: Path, *, key: Path | None = None) -> ReleaseFiles:
 
 
 def read_without_rows(path: Path, *, key: Path | None = None) -> ReleaseFiles:
-    """Read all files of the directory but those of its rows, as `read_release` does."""
+    """Read all files of the directory except those of its rows, as `read_release` does."""
     if not path.is_dir():
         raise ReleaseError(f"{path} is not a directory. A release is the directory bagwise wrote.")
     _refuse_missing(path, [BAGS, CERTIFICATE, MANIFEST])
@@ -176,7 +176,7 @@ RELEASE = DirectoryKind(
 
 
 def _check_names(path: Path, manifest: Manifest) -> None:
-    """Refuse a manifest that lists other files than a release has, and files that it does not."""
+    """Refuse a manifest whose list of files differs from the files that a release has."""
     scored = [SCORES] if SCORES in manifest.files else []
     always = (BAGS, CERTIFICATE, CROISSANT)
     if list(manifest.files) != sorted([*instance_files(manifest.files), *always, *scored]):
@@ -200,7 +200,7 @@ def _refuse_missing(path: Path, names: Collection[str]) -> None:
 
 
 def instance_files(names: Collection[str]) -> list[str]:
-    """Return the files that the table of rows is in, in their order, if so many are listed."""
+    """Return the files that hold the table of rows, in order, if that many are listed."""
     parts = sum(_PART.fullmatch(name) is not None for name in names)
     return [_part(number) for number in range(1, parts + 1)] if parts > 1 else [INSTANCES]
 
@@ -210,7 +210,7 @@ def _part(number: int) -> str:
 
 
 def check_rows_per_file(rows_per_file: int | None, n_rows: int) -> None:
-    """Refuse files of no rows, and more files than numbers have room for."""
+    """Refuse files without rows, and more files than their numbers can count."""
     if rows_per_file is None:
         return
     if type(rows_per_file) is not int or rows_per_file < 1:
@@ -225,7 +225,7 @@ def check_rows_per_file(rows_per_file: int | None, n_rows: int) -> None:
 
 
 def _check_description(path: Path, manifest: Manifest, certificate: Mapping[str, Any]) -> None:
-    """Make the description for others again: it may say what the release says, and no more."""
+    """Recreate the description for other tools; refuse one that says more than the release."""
     hashes = manifest.files
     date = date_in(_read_hashed(path / CROISSANT, hashes, what="a description"))
     others = {name: sha for name, sha in hashes.items() if name != CROISSANT}

@@ -40,7 +40,7 @@ from bagwise.show.operator_notes import tell_operator
 
 @dataclass(frozen=True)
 class Reach:
-    """What noise has to know of bags, and of the units whose rows are in them.
+    """The quantities that noise depends on: the bags, and the units whose rows are in them.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Reach:
 
     @classmethod
     def at_worst(cls, sizes: Mapping[int, int], rows: int) -> Self:
-        """Return what holds of any bags of these sizes: one could hold all rows of a unit.
+        """Return bounds for any bags of these sizes: one bag could hold all rows of a unit.
 
         Bags that follow from answers are not counted: the noise allows for any.
         """
@@ -74,7 +74,7 @@ Measure = Callable[[AnyArray, FloatArray | None], AnyArray]
 
 @dataclass(frozen=True)
 class Labelling:
-    """How bags get their labels: settled, and nothing drawn.
+    """How bags get their labels: everything is settled, and nothing is drawn yet.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ def settle_labels(reach: Reach, answers: Answers, choice: Choice) -> Labelling:
 def foreseen_events(
     rule: ExactCalibration, queries: Queries, reach: Reach, *, label_kind: str, bag_size: int
 ) -> tuple[Mechanism, ...]:
-    """Return all events of a release before the first of them: what a ledger is charged for.
+    """Return all events of a release before the first of them: the charge to a ledger.
 
     Where bags follow from an answer, `reach` is that of any bags: noise on means allows for them,
     as it does in the end. Picks have the noise of the smallest bag that was asked for, whatever
@@ -171,7 +171,7 @@ def settle_events(
 ) -> tuple[Mechanism, ...]:
     """Return everything that is spent, the labels of bags last.
 
-    It is said where somebody insists on more noise than is needed, or means would carry less.
+    Warns if the user insists on more noise than is needed, or if means would carry less.
     """
     spent, picked = answers.events, label_kind == "pick"
     settle = partial(_settle_label, reach=reach, spent=spent, bag_size=bag_size, classes=classes)
@@ -195,7 +195,7 @@ def _settle_label(
     bag_size: int,
     classes: int = 0,
 ) -> Mechanism:
-    """Return the noise on the labels of bags.
+    """Return the mechanism that hides the labels of bags.
 
     Sizes that depend on scores all get the noise on picks of the smallest.
     """
@@ -219,7 +219,7 @@ def reports_singly(rule: ExactCalibration | None) -> bool:
 
 
 def _warn_of_noise(chosen: Mechanism, free: Mechanism, counts: Mapping[int, int]) -> None:
-    """Say so where somebody insists on more noise than the promise needs; all of it is public."""
+    """Warn if the user insists on more noise than the promise needs; all of it is public."""
     sizes, times = (np.array(list(some)) for some in zip(*counts.items(), strict=True))
     # In steps of the grid, since bounds may be so wide that squares overflow.
     noises = (
@@ -237,7 +237,7 @@ def _warn_of_noise(chosen: Mechanism, free: Mechanism, counts: Mapping[int, int]
 
 
 def _warn_of_picks(picks: Mechanism, means: Mechanism, smallest: int) -> None:
-    """Say so if means would carry less noise: they also average the labels, and choose nothing.
+    """Warn if means would carry less noise: they also average the labels, and choose nothing.
 
     Both scales follow from the budget and the sizes of the bags, and not from a label.
     """
@@ -312,7 +312,7 @@ class Exposure:
 
     @classmethod
     def of(cls, labels: AnyArray, bags: Bags, answers: FloatArray, *, picked: bool = False) -> Self:
-        """Measure a release of bag means, (m,), or of the labels of picked rows, of labels, (n,).
+        """Measure what bag means, (m,), or labels of picked rows disclose of the labels, (n,).
 
         Labels are numbers of classes where the answers are their shares, (m, classes).
         """
@@ -339,7 +339,7 @@ class Exposure:
 
     @property
     def is_alarming(self) -> bool:
-        """Whether more labels are exposed than whoever says NOT PRIVATE may expect.
+        """Whether more labels are exposed than someone who states NOT PRIVATE may expect.
 
         A label that is certain harms, even if one could have guessed it. One that is close does
         where a guess from the distribution of the labels would not have been as close.
@@ -369,7 +369,7 @@ def report_exposure(
     bounds: Bounds | None = None,
     warn: bool = True,
 ) -> None:
-    """Tell the operator what a release without noise exposes, and warn, without figures, of much.
+    """Tell the operator what a release without noise exposes; warn, without figures, if it is much.
 
     Parameters
     ----------
@@ -412,7 +412,7 @@ def _sorted_in_bags(labels: FloatArray, bags: Bags) -> tuple[FloatArray, FloatAr
 
 
 def _guessed(labels: FloatArray) -> float:
-    """Share of labels in the fullest interval of twice the reach, which one number is close to."""
+    """Share of labels in the fullest interval of twice the reach: all are close to one number."""
     ordered = np.sort(labels)
     ends = np.searchsorted(ordered, ordered + 2 * _reach(labels), side="right")
     return float((ends - np.arange(labels.size)).max() / labels.size)

@@ -1,4 +1,4 @@
-"""What a release is, as one record with exact fields, and its description for the tools of others.
+"""The manifest of a release, a record with exact fields, and a description for other tools.
 
 ``manifest.json`` lists everything that is not in the tables or the certificate. ``croissant.json``
 is MLCommons Croissant 1.1, which catalogues and loaders of data sets read. It is made from the
@@ -119,10 +119,10 @@ def describe(
     *,
     date: str | None = None,
 ) -> bytes:
-    """Return the file, as JSON-LD: the files, their hashes, given those of the others, and columns.
+    """Return croissant.json as JSON-LD: the files with the hashes of the others, and the columns.
 
-    It has the date of the certificate. What promises nothing has none: it gets the one that is
-    given, or today's.
+    Its date is that of the certificate. A release without a guarantee has none: it gets the given
+    date, or today's.
     """
     day = certificate["date"] or date or datetime.datetime.now(datetime.UTC).date().isoformat()
     files: list[dict[str, Any]] = [
@@ -180,7 +180,7 @@ def describe(
 
 
 def date_in(croissant_file: Mapping[str, Any]) -> str:
-    """Return the date of a description; it is the only thing in it that a reader cannot make."""
+    """Return the date of a description, the only part of it that a reader cannot recompute."""
     date = croissant_file.get("datePublished")
     if not isinstance(date, str) or not _DATE.fullmatch(date):
         raise ReleaseError(f"{CROISSANT} has no date.")
@@ -205,7 +205,7 @@ def _fields(
 
 
 def _data_type(kind: str) -> str:
-    """Return what a type of Arrow is called there.
+    """Return the name that Croissant has for a type of Arrow.
 
     >>> [_data_type(kind) for kind in ("int64", "double", "bool", "string", "date32[day]")]
     ['sc:Integer', 'sc:Float', 'sc:Boolean', 'sc:Text', 'sc:Date']

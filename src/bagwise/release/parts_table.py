@@ -99,7 +99,7 @@ class CountedLabels:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PartsRelease(Published):
-    """What is published, made in parts: drawn, and not yet written.
+    """A release made in parts: its noise is drawn, but its files are not written yet.
 
     Bags have their labels, once and for all: to save it twice writes the same labels twice. Rows
     are in their parts until `save` writes them. The private directory of the run, and the session
@@ -135,7 +135,7 @@ class PartsRelease(Published):
 
 @dataclass(frozen=True)
 class PartsTable:
-    """Rows in parts that nothing is wrong with.
+    """Checked rows in parts.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class PartsTable:
 
     @classmethod
     def checked(cls, table: Parts, request: ReleaseRequest) -> Self:
-        """Gather facts about all columns; refuse a table that something is wrong with.
+        """Gather facts about all columns; refuse a table if anything is wrong with it.
 
         Facts are exact sums and counts, so that no order of rows shows in them.
         """
@@ -243,7 +243,7 @@ class PartsTable:
         return CountedLabels(self.parts, self.moved.label)
 
     def for_a_plan(self) -> tuple[Rows, Population]:
-        """Return a sample of the rows, by their features or units, and what it stands for."""
+        """Return a sample of the rows, by features or units, and the population it stands for."""
         names, largest = self.everyone.names, self.largest_unit
         if self.unit is None:
             drawn = sample_rows(self.source, names, MOST_ROWS)
@@ -256,7 +256,7 @@ class PartsTable:
         check_formable(choice.strategy)
 
     def in_secret_order(self, request: ReleaseRequest, choice: Choice | None) -> Self:
-        """Put rows into a secret order where there is a model or a metric.
+        """Put rows into a secret order if there is a model or a metric.
 
         These are doubles, whose last bits show an order of rows. Other bags follow from secret keys
         of rows, and from what is counted.
@@ -267,7 +267,7 @@ class PartsTable:
         return dataclasses.replace(self, parts=in_secret_order(self.source, self.moved))
 
     def matrix(self, _request: ReleaseRequest, _choice: Choice | None) -> PartsMatrix:
-        """Return X where the rows are."""
+        """Return X, which stays where the rows are."""
         return PartsMatrix(self.parts, self.encoder, self.moved.label)
 
     def form_bags(self, X: PartsMatrix, answers: Answers, choice: Choice) -> "PartsInBags":
@@ -287,7 +287,7 @@ class PartsTable:
 
 @dataclass(frozen=True)
 class PartsInBags:
-    """Rows in parts with their bags; they leave in the secret order that they have since then."""
+    """Rows in parts with their bags, in the secret order in which they will be published."""
 
     table: PartsTable
     bags: PartBags
@@ -300,7 +300,7 @@ class PartsInBags:
 
     @property
     def reach(self) -> Reach:
-        """What noise has to know of the bags.
+        """The quantities of the bags that noise depends on.
 
         Rows that are left out count as if they were in bags of their own, as in memory.
         """
@@ -311,7 +311,7 @@ class PartsInBags:
         return Reach(self.sizes, largest, max(square, largest), touched)
 
     def leaving(self, answers: Answers, _choice: Choice) -> Self:
-        """Return all as it is, to be labelled."""
+        """Return the rows unchanged, ready to be labelled."""
         return dataclasses.replace(self, answers=answers)
 
     def release(
@@ -323,7 +323,7 @@ class PartsInBags:
         provenance: Provenance,
         model: LinearScores | None,
     ) -> PartsRelease:
-        """Give every bag its label: what is told is sealed first; then noise is drawn, once."""
+        """Give every bag its label: seal its exact answer first, then draw the noise, once."""
         bags, encoder, scratch = self.bags, self.table.encoder, self.table.scratch
         sums = tell_all(bags, labelling, encoder, self.answers, choice, scratch)
         drawn = _draw(sums, labelling, bags, bag_schema(choice.columns.classes), scratch)
@@ -342,7 +342,7 @@ class PartsInBags:
         )
 
     def _report_exposure(self, drawn: WrittenTable, choice: Choice) -> None:
-        """Tell the operator what bags without noise show, by those of the first part."""
+        """Tell the operator what bags without noise expose, judged by those of the first part."""
         label, classes = choice.columns.label, choice.columns.classes
         (rows,) = self.bags.parts.head().map(lambda part: part.table, [label, BAG_ID])
         labels, some = rows[label].to_numpy(), Bags(rows[BAG_ID].to_numpy())
@@ -359,7 +359,7 @@ class PartsInBags:
 
 
 def refuse_in_parts(request: ReleaseRequest) -> None:
-    """Refuse what is not done on Spark, with what to do."""
+    """Refuse what cannot be done on Spark, and suggest what to do instead."""
     rule = request.budget.calibration
     missing = {
         "a seed (bags come from a secret key)": request.seed is not None,
@@ -392,13 +392,13 @@ def _leaving_schema(kinds: pa.Schema, names: list[str]) -> pa.Schema:
 
 @dataclass(frozen=True)
 class SealedSums:
-    """What is told of bags, in files that only this process can read, in the order of the bags."""
+    """The exact answers of bags, in their order, in files that only this process can read."""
 
     paths: tuple[str, ...]
     box: SealedBox
 
     def chunks(self) -> Iterator[tuple[AnyArray, IntArray]]:
-        """Yield what is told, (amounts, bags), and the sizes, of the bags of each part."""
+        """Yield the exact answers, (amounts, bags), and the sizes of the bags of each part."""
         for path in self.paths:
             with np.load(io.BytesIO(self.box.open(Path(path).read_bytes()))) as content:
                 yield content["told"], content["sizes"]
@@ -412,7 +412,7 @@ def tell_all(
     choice: Choice,
     scratch: SpillDirectory,
 ) -> SealedSums:
-    """Have what is told of each bag written, sealed for this process."""
+    """Have the exact answers of all bags written to files, sealed for this process."""
     box, where = SealedBox(), str(scratch.new_file("sums"))
     public, measure, combine = box.public, labelling.measure, labelling.combine
     label, coded = choice.columns.label, choice.columns.classes is not None

@@ -135,10 +135,10 @@ def confirm_columns(preview: Preview, confirmed: bool | Confirm) -> None:
 
 
 def refuse_flagged(facts: Mapping[str, ColumnSummary], columns: Columns, *, said: str) -> None:
-    """Refuse columns that somebody should look at twice, of a table that is refused anyway.
+    """Refuse columns that need a second look, together with other errors of the same table.
 
-    Those that are named in what was `said` are left out. So nobody mends a table, and is then asked
-    about columns that were there all the time.
+    Columns that the errors in `said` already name are left out. This way nobody repairs a table
+    only to be asked about columns that were there all the time.
     """
     confirmed = {*columns.named, *(name for name in facts if repr(name) in said)}
     flags = {name: _flags(name, fact) for name, fact in facts.items() if name not in confirmed}

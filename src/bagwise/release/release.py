@@ -58,7 +58,7 @@ def bag_schema(classes: Sequence[str] | None) -> pa.Schema:
 
 
 class Published:
-    """What is the same of every release, wherever its rows are.
+    """The parts that every release has, wherever its rows are.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class Published:
         return target
 
     def _scores(self) -> dict[str, Any] | None:
-        """Return the file of the model; None if there is none."""
+        """Return the file of the model, or None without a model."""
         if (model := self.model) is None:
             return None
         return to_plain(
@@ -166,7 +166,7 @@ class Published:
         )
 
     def manifest(self) -> Manifest:
-        """Return what the manifest says, but for the hashes of the files."""
+        """Return the contents of the manifest without the hashes of the files."""
 
         def described(schema: pa.Schema) -> tuple[str, ...]:
             return tuple(f"{field.name}: {field.type}" for field in schema)
@@ -222,7 +222,7 @@ class Published:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Release(Published):
-    """What leaves the custodian; it never holds a row's label.
+    """A release, as it leaves the custodian; it never holds a row's label.
 
     Attributes
     ----------
@@ -267,7 +267,7 @@ class Release(Published):
 
     @property
     def exposure(self) -> FloatArray | None:
-        """The exposure of each row, (n,), if labels are counts over one."""
+        """The exposure of each row, (n,), if the release has exposure."""
         name = self.provenance.exposure
         return None if name is None else exposure_vector(self.instances, name)
 
@@ -292,7 +292,7 @@ class Release(Published):
 
     @property
     def is_sorted(self) -> bool:
-        """Whether rows share a bag for their scores alone: instance loss is made for such bags."""
+        """Whether rows share a bag for their scores alone; instance loss is made for such bags."""
         return sorted_by_scores(self.provenance)
 
     @property
@@ -358,7 +358,7 @@ class Release(Published):
         return laws[0] if laws else LAWS["gaussian"]
 
     def fit_params(self) -> dict[str, Any]:
-        """Return what an estimator's ``fit`` takes beside X and y; with exposure, that as well."""
+        """Return the arguments of an estimator's ``fit`` besides X and y, such as exposure."""
         kept, exposure = self.bags.in_bag, self.exposure
         bag_ids = self.bags.index[kept]
         times = {} if exposure is None else {"exposure": exposure[kept]}
@@ -367,8 +367,8 @@ class Release(Published):
     def quality(self) -> BagQuality:
         """Measure what the bag means keep of the features.
 
-        Only what leaves is looked at, so the figures tell nothing more than the release does. X is
-        encoded block by block: it never exists as a whole.
+        Only published data are used, so the figures reveal nothing more than the release does. X is
+        encoded block by block and never exists as a whole.
         """
         features = self.features
         return measure_blocks(
@@ -383,7 +383,7 @@ class Release(Published):
 
     @classmethod
     def load(cls, path: str | Path, *, key: str | Path | None = None) -> Self:
-        """Read a release, and refuse one that is incomplete or was edited.
+        """Read a release; refuse one that is incomplete or edited.
 
         With `key`, the file of a public key (Ed25519), its owner must have signed the release
         (extra ``sign``).
@@ -440,7 +440,7 @@ class Release(Published):
 
 
 def _streamed(stored: StoredTable, instances: pa.Table) -> pa.RecordBatchReader:
-    """Return instances as batches that are read from the file: none stays in memory."""
+    """Return instances as batches read from the file, of which none stays in memory."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         start = 0
@@ -453,7 +453,7 @@ def _streamed(stored: StoredTable, instances: pa.Table) -> pa.RecordBatchReader:
 
 
 def check_release(release: object) -> None:
-    """Say how to read a release where its path was given, or something else altogether."""
+    """Refuse a path, or any other object, given instead of a release; say how to load one."""
     if not isinstance(release, Release):
         raise ReleaseError(
             f"release must be a Release, got a {type(release).__name__}. Release.load(path) reads "
@@ -464,14 +464,14 @@ def check_release(release: object) -> None:
 def sorted_by_scores(made: Provenance) -> bool:
     """Tell whether rows share a bag for their scores alone.
 
-    Where scores are a metric, rows of a bag have similar features, as they have without scores.
+    If scores define a metric, rows of a bag have similar features, as they do without scores.
     """
     compact = made.strategy in STRATEGIES and STRATEGIES[made.strategy].compact
     return made.scores != "none" and not compact
 
 
 def read_certificate(files: ReleaseFiles) -> Certificate:
-    """Check the table of bags, and read the certificate, which may list no other sizes."""
+    """Check the table of bags, and read the certificate, which must list the same sizes."""
     bags, made = files.bags, files.manifest.provenance
     if bags.column_names != (names := bag_columns(made.classes)):
         raise ReleaseError(f"bags hold other columns than {', '.join(names)}.")
@@ -486,7 +486,7 @@ def read_certificate(files: ReleaseFiles) -> Certificate:
 
 
 def _bag_of_each_row(instances: pa.Table, n_bags: int) -> IntArray:
-    """Return the bag of each row; check the numbers first: counting a huge one fills the memory."""
+    """Return the bag of each row; check the numbers first, as counting a huge one fills memory."""
     if BAG_ID not in instances.column_names or instances[BAG_ID].type != pa.int64():
         raise ReleaseError(f"instances have no column {BAG_ID!r} of whole numbers.")
     numbers: IntArray = pc.fill_null(instances[BAG_ID], LEFT_OUT).to_numpy()

@@ -63,7 +63,7 @@ _LEAST_USED = 0.01  # of the width of the bounds
 
 @dataclass(frozen=True)
 class LocalTable:
-    """Rows that this process reads, in the order in which they are looked at.
+    """Rows that this process reads, in the order in which they are processed.
 
     Attributes
     ----------
@@ -90,10 +90,10 @@ class LocalTable:
     def checked(
         cls, rows: Rows, columns: Columns, budget: Budget, *, is_confirmed: bool = False
     ) -> Self:
-        """Read labels and facts about columns; refuse a table with all that is wrong with it.
+        """Read labels and facts about columns; refuse a table and report everything wrong with it.
 
-        What is refused may depend on labels that are missing or no numbers, and on exact copies of
-        them; nothing else that is said here does, but for notes to the operator.
+        Refusals may depend on labels that are missing or not numbers, and on exact copies of
+        labels; apart from notes to the operator, no other message here depends on labels.
         """
         names, leaving = name_columns(rows, columns)
         facts = rows.summarise(leaving)
@@ -147,7 +147,7 @@ class LocalTable:
         return self.rows, None
 
     def check_choice(self, choice: Choice) -> None:
-        """Refuse a size that strata do not have, and a strategy that needs all rows in memory."""
+        """Refuse a size that strata do not allow, and a strategy that needs all rows in memory."""
         check_strata(self.given.smallest_stratum, choice.bag_size)
         follows = self.given.groups is not None or self.given.strata is not None
         if choice.strategy.needs_features and not self.fits and follows:
@@ -158,7 +158,7 @@ class LocalTable:
             )
 
     def in_secret_order(self, request: ReleaseRequest, _choice: Choice | None) -> Self:
-        """Put rows into a secret order, or one that the features decide where it must repeat."""
+        """Put rows into a secret order, or one that features decide if it must be reproducible."""
         source = request.budget.noise_source
         if request.keep_order or request.seed is not None:
             order = feature_order(self.rows, self.names, source)
@@ -177,7 +177,7 @@ class LocalTable:
         )
 
     def matrix(self, request: ReleaseRequest, choice: Choice | None) -> Any:
-        """Return X: whole only if it is needed so, sparse if that saves memory."""
+        """Return X: as a whole only if that is needed, and sparse if that saves memory."""
         if choice is not None:
             if not choice.strategy.needs_features:
                 return EncodedRows(self.rows, self.encoder)
@@ -206,7 +206,7 @@ class LocalTable:
 
 @dataclass(frozen=True)
 class LocalBags:
-    """Rows that this process reads, in their bags; what a model expects of them, if it is asked.
+    """Rows that this process reads, in their bags, with a model's expectations if requested.
 
     `instances` are the columns that leave, as soon as they are taken.
     """
@@ -223,14 +223,14 @@ class LocalBags:
 
     @property
     def reach(self) -> Reach:
-        """What noise has to know of the bags."""
+        """The quantities of the bags that noise depends on."""
         units = self.table.units
         return Reach(self.sizes, units.largest, *units.reach(self.bags))
 
     def leaving(self, answers: Answers, choice: Choice) -> Self:
-        """Put rows into the order in which they leave, and take the columns that do.
+        """Put rows into the order in which they are published, and select the published columns.
 
-        They are in a secret order already. But a seed tells that one, so that there is another.
+        They are in a secret order already, but a seed determines it, so another is drawn.
         """
         table, bags, predictions, order = self.table, self.bags, answers.predictions, None
         if table.kept is not None:
@@ -258,7 +258,7 @@ class LocalBags:
         provenance: Provenance,
         model: LinearScores | None,
     ) -> Release:
-        """Give every bag its label, and tell the operator what bags without noise show."""
+        """Give every bag its label, and tell the operator what bags without noise expose."""
         bags, labels, bounds = self.bags, self.table.labels, choice.bounds
         if choice.calibration is None and bounds is not None:
             _warn_of_clipping(labels, bounds)
@@ -289,12 +289,12 @@ class LocalBags:
 
 
 def unwritable(_error: Exception) -> ColumnError:
-    """Say that a column cannot leave."""
+    """Return the error for a column that cannot be published."""
     return ColumnError("a column, perhaps the id, has a type that Parquet cannot hold.")
 
 
 def name_columns(table: Rows, columns: Columns) -> tuple[list[str], list[str]]:
-    """Return the features, and all columns that leave; refuse names that must not."""
+    """Return the features, and all published columns; refuse names that are not allowed."""
     names = columns.features_in(table)
     leaving = leaving_columns(names, columns)
     refuse_lookalikes(leaving, label=columns.label)
@@ -304,7 +304,7 @@ def name_columns(table: Rows, columns: Columns) -> tuple[list[str], list[str]]:
 
 
 def leaving_columns(names: list[str], columns: Columns) -> list[str]:
-    """Return the columns that leave: the id, what bags follow, and the features."""
+    """Return the published columns: the id, the columns that bags follow, and the features."""
     key = [] if columns.id is None else [columns.id]
     return [*key, *carried_columns(columns, names), *names]
 
@@ -312,7 +312,7 @@ def leaving_columns(names: list[str], columns: Columns) -> list[str]:
 def _refuse_copies_of_some(
     rows: Rows, leaving: list[str], columns: Columns, budget: Budget
 ) -> None:
-    """Refuse copies of a label that is missing in some rows, and can be read in the others."""
+    """Refuse copies of a label that is missing in some rows but readable in the others."""
     try:
         rows, missing = leave_out_missing(rows, columns.label, columns.classes)
         # All labels have been compared already, and a few would be told one by one.
@@ -337,10 +337,10 @@ def _read_labels(table: Rows, columns: Columns, budget: Budget) -> AnyArray:
 
 
 def remark_on_wide_bounds(kind: pa.DataType, labels: FloatArray, *, bounds: Bounds) -> None:
-    """Warn of bounds far wider than a label can be: noise grows with them, and nothing else tells.
+    """Warn of bounds far wider than labels can be: noise grows with them, and nothing else shows.
 
-    What the type of the column says, everybody may know, and so it is a warning. What the labels
-    say, which are secret, goes to the operator alone: a warning would tell about them.
+    The type of the column is public, so a remark based on it is a warning. The labels are
+    secret, so a remark based on them goes to the operator alone: a warning would leak information.
     """
     low, high = bounds
     if pa.types.is_boolean(kind):
@@ -362,7 +362,7 @@ def remark_on_wide_bounds(kind: pa.DataType, labels: FloatArray, *, bounds: Boun
 
 
 def _warn_of_clipping(labels: FloatArray, bounds: Bounds) -> None:
-    """Say how many labels are clipped: allowed here only because nothing is promised."""
+    """Report how many labels are clipped: allowed here only because nothing is promised."""
     if outside := int((np.clip(labels, *bounds) != labels).sum()):
         warnings.warn(
             f"{outside} label(s) lie outside the bounds and were clipped to them.",

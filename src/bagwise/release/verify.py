@@ -1,4 +1,4 @@
-"""Verify a release without its labels: everything that can be checked from outside."""
+"""Verify a release without its labels: check everything that can be checked from outside."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -50,7 +50,7 @@ _STRATA = 64  # that the look of bags is judged by
 
 @dataclass(frozen=True)
 class Verification:
-    """What was looked at and found in order, and what nobody can see from outside."""
+    """The checks that a release has passed, and what nobody can check from outside."""
 
     headline: str
     epsilon: float | None
@@ -74,7 +74,7 @@ class Verification:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was found as plain values."""
+        """Return the results as plain values."""
         return {**asdict(self), "note": self.note}
 
 
@@ -138,7 +138,7 @@ def verify_release(release: "Release", *, strict: bool = False) -> Verification:
 
 
 def circumstances_of(made: Provenance) -> tuple[Circumstance, ...]:
-    """Return what a certificate must mention of how bags were made."""
+    """Return what a certificate must mention about how bags were made."""
     said: list[Circumstance] = [SortedByLabels()] if made.scores == "labels" else []
     said += [KeptOrder()] if made.row_order == "kept" else []
     if not isinstance(made.missing_labels, UnsetType):
@@ -202,7 +202,7 @@ def _check_certificate(release: "Release") -> None:
 
 
 def _check_circumstances(release: "Release") -> None:
-    """Refuse a certificate that does not mention what the manifest tells, or something else."""
+    """Refuse a certificate whose circumstances differ from those in the manifest."""
     certificate, made = release.certificate, release.provenance
     expected = circumstances_of(made)
     if certificate.noise_source == SimulatedSource.name:
@@ -214,7 +214,7 @@ def _check_circumstances(release: "Release") -> None:
 
 
 def _check_bag_event(release: "Release") -> None:
-    """Exactly one event must have hidden the bag labels, and be of their kind."""
+    """Check that exactly one event has hidden the bag labels, and that it is of their kind."""
     found = [event for event in release.certificate.events if event.query.labels_bags]
     picks = release.label_kind == "pick"
     wanted = (
@@ -234,7 +234,7 @@ def _check_bag_event(release: "Release") -> None:
 
 
 def _check_scores(release: "Release") -> None:
-    """Bags must follow from features, or from scores that the certificate paid for."""
+    """Check that bags follow from features, or from scores that the certificate paid for."""
     made = release.provenance
     paid = {"none": [], "noisy-labels": ["labels"], "model": ["model"]}[made.scores]
     if made.centre == "model":  # the model that rows are sorted by serves for both
@@ -249,7 +249,7 @@ def _check_scores(release: "Release") -> None:
 
 
 def _find_strategy(release: "Release", *, strict: bool) -> BaggingStrategy | None:
-    """Return the strategy that the manifest names; None for one that is not ours."""
+    """Return the strategy that the manifest names; None if it is not one of ours."""
     made = release.provenance
     known = STRATEGIES.get(made.strategy)
     if known is None:
@@ -274,7 +274,7 @@ def _find_strategy(release: "Release", *, strict: bool) -> BaggingStrategy | Non
 
 
 def _check_look(release: "Release", strategy: BaggingStrategy | None) -> str | None:
-    """Compare bags with what their strategy makes; return what was seen, None where nothing can."""
+    """Compare bags with those that their strategy makes; return the finding, or None."""
     if strategy is None or not strategy.recognises_its_bags:
         return None  # most strategies cannot tell their bags from others
     scored, bags, model = release.provenance.scores, release.bags, release.model
@@ -307,7 +307,7 @@ def _check_look(release: "Release", strategy: BaggingStrategy | None) -> str | N
 
 
 def _scores_again(release: "Release", model: LinearScores) -> tuple[FloatArray, float]:
-    """Return the model's scores of all rows, and how far another machine's may be from them."""
+    """Return the model's scores of all rows, and how much another machine's may differ."""
     scores = np.empty(release.bags.n_rows)
     size = 0.0
     for rows, X in _blocks(release):
@@ -318,7 +318,7 @@ def _scores_again(release: "Release", model: LinearScores) -> tuple[FloatArray, 
 
 
 def _check_noise(release: "Release") -> list[str]:
-    """Refuse labels that do not look like clipped ones with the noise that is claimed."""
+    """Refuse labels that are implausible for clipped labels with the noise that is claimed."""
     sizes, checks = release.bags.sizes, []
     columns = release.labels[:, None] if release.classes is None else release.labels
     hiding = [event for event in release.certificate.events if event.query.labels_bags]
@@ -360,7 +360,7 @@ def _is_no_chance(p_values: Sequence[float]) -> bool:
 
 
 def _farther_off(release: "Release", columns: FloatArray, noise: ClaimedNoise) -> FloatArray:
-    """Return how much farther labels are from the middle than clipped ones without noise can be."""
+    """Return how far labels exceed the reach of clipped labels without noise."""
     certificate = release.certificate
     low, high = certificate.clipped_to or (0.0, 0.0)
     middle, reach = np.full(release.bags.n_bags, (low + high) / 2), (high - low) / 2
@@ -404,7 +404,7 @@ def _blocks(release: "Release") -> Iterator[tuple[slice, FloatArray]]:
 
 
 def check_given(release: "Release") -> list[str]:
-    """Refuse bags that do not follow the columns that the manifest names; return what was seen."""
+    """Refuse bags that do not follow the columns named in the manifest; return the finding."""
     made = release.provenance
     given = read_given(release.instances, by=made.by, within=made.within)
     seen, index = [], release.bags.index
@@ -428,8 +428,8 @@ def check_given(release: "Release") -> list[str]:
 def strata_of(release: "Release", rows: IntArray) -> list[IntArray]:
     """Return places among these rows by stratum, the largest strata first; all without strata.
 
-    What a strategy makes, it makes in each stratum. Some are enough to tell by, and a chance of a
-    false alarm in each adds up over them.
+    A strategy makes its bags within each stratum. A few strata are enough for a verdict, and the
+    chances of a false alarm add up over them.
     """
     within = release.provenance.within
     if not within:
@@ -448,7 +448,7 @@ def _check_groups(index: IntArray, groups: IntArray, bag_size: int, *, by: str) 
 
 
 def _meets_several(these: IntArray, others: IntArray) -> bool:
-    """Tell whether one of these, rows left out aside, has rows of several of the others."""
+    """Return whether one of `these`, unused rows aside, has rows of several of `others`."""
     kept = these >= 0
     met = np.unique(np.column_stack([these[kept], others[kept]]), axis=0)
     return bool(np.unique(met[:, 0]).size < len(met))

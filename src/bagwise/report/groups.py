@@ -26,18 +26,18 @@ MOST_GROUPS = 50
 
 @dataclass(frozen=True)
 class GroupError:
-    """One group.
+    """The error of a model in one group.
 
     Attributes
     ----------
     group : str
     rows : int
     bias : float or None
-        Mean prediction less mean label; None where the bags do not tell.
+        Mean prediction less mean label; None if the bags do not determine it.
     bias_se : float or None
         Its standard error, by the noise and spread of bag labels; None for exact figures.
     rmse : float or None
-        Of single predictions; only labels tell.
+        Of single predictions; only known with labels.
     """
 
     group: str
@@ -49,7 +49,7 @@ class GroupError:
 
 @dataclass(frozen=True)
 class GroupErrors:
-    """All groups of one column."""
+    """The errors in all groups of one column."""
 
     column: str
     from_labels: bool

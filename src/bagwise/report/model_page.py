@@ -41,7 +41,7 @@ _LISTED = 1000
 
 @dataclass(frozen=True)
 class ModelTable:
-    """What a model has learned: a title, cells with a heading, a remark, and plain values."""
+    """A fitted model described by a title, cells with a heading, a remark, and plain values."""
 
     title: str
     cells: Sequence[Sequence[str]]
@@ -50,7 +50,7 @@ class ModelTable:
 
 
 def table_of(model: Model) -> ModelTable:
-    """Return what a model has learned, for a terminal."""
+    """Return a description of what a model has learned, for a terminal."""
     if isinstance(model, RowModel):
         summary = model.summary()
         return ModelTable(summary.title, summary.cells(), summary.note, summary.to_json())
@@ -140,7 +140,7 @@ def _trees(model: TreeModel, learned: ModelTable) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class BagFit:
-    """How bag labels compare with the mean predictions of their rows.
+    """A comparison of bag labels with the mean predictions of their rows.
 
     Attributes
     ----------
@@ -190,7 +190,7 @@ def fit_of_bags(model: Model, release: Release) -> BagFit:
 
 
 def _fit(model: Model, release: Release) -> dict[str, Any]:
-    """Return what the page shows of a model beside the bags of a release."""
+    """Return the part of the page that compares a model with the bags of a release."""
     scores, fit = evaluate_release(model, release), fit_of_bags(model, release)
     title = "bag label minus mean prediction"
     return {
@@ -273,7 +273,7 @@ _PRIVACY = {
 
 
 def model_card(model: Model, *, file: str) -> str:
-    """Return the card of a model that is kept in a file of this name."""
+    """Return the card of a model that is stored in a file of this name."""
     made = model.trained_on
     is_class = model.classes is not None or model.target is not None or model.family == "bernoulli"
     kind = "A generalised linear model" if isinstance(model, RowModel) else "Boosted trees"
@@ -301,7 +301,7 @@ def model_card(model: Model, *, file: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a name that cannot end what it stands in."""
+    """Return a name without characters that could end its surroundings."""
     return printable(text).replace("`", "'").replace('"', "'").replace("\\", "/")
 
 

@@ -1,4 +1,4 @@
-"""What all pages share: odds, colours and files; and a ledger as a page, which is short."""
+"""Common parts of all pages: odds, colours and files; and the short page of a ledger."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def tone_of_ledger(totals: Totals) -> Tone:
 
 
 def odds_of(certificate: Certificate) -> dict[str, str] | None:
-    """Return a promise in odds, and their colour; None if there is none."""
+    """Return a guarantee as odds, and their colour; None if there is none."""
     epsilon, delta = certificate.epsilon, certificate.delta
     if epsilon is None or delta is None:
         return None
@@ -45,7 +45,7 @@ def odds_of(certificate: Certificate) -> dict[str, str] | None:
 
 
 def check_page(target: Path, *, force: bool) -> None:
-    """Refuse names of no page, and files that are there, before any work is done."""
+    """Refuse names that no page can have, and existing files, before any work is done."""
     if target.suffix != ".html":
         raise OutputError(
             f"a page is .html, got {target.name!r}. For a PDF, print the page from a browser."

@@ -1,8 +1,8 @@
 """The questions of an evaluation of differential privacy, answered from a release.
 
 They follow the parts of NIST SP 800-226: strength, unit, algorithm, utility and bias, trust,
-implementation and custody. What a release's files tell is answered here; the rest only the
-custodian can know, and is said to be open until it is answered.
+implementation and custody. Questions that a release's files answer are answered here; only the
+custodian can answer the others, which are marked as open until then.
 
 References
 ----------
@@ -54,7 +54,7 @@ _FOR_CUSTODIANS = {"budget", "trust", "side_channels", "custody"}  # files answe
 
 @dataclass(frozen=True)
 class Answer:
-    """One question and what is known.
+    """One question and its known answers.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ def report_on(
     answers: str | Path | Mapping[str, str] | None = None,
     groups: GroupErrors | None = None,
 ) -> Report:
-    """Answer every question, by the release's own files and by the custodian's answers.
+    """Answer every question from the release's own files and the custodian's answers.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def _read_answers(answers: str | Path | Mapping[str, str] | None) -> Mapping[str
 
 
 def _promised(release: Release) -> dict[str, str]:
-    """Return what the certificate answers."""
+    """Return the answers that the certificate contains."""
     certificate = release.certificate
     epsilon, delta = certificate.epsilon, certificate.delta
     if epsilon is None or delta is None:
@@ -201,7 +201,7 @@ def _promised(release: Release) -> dict[str, str]:
 
 
 def _computed(release: Release) -> dict[str, str]:
-    """Return what the other files answer."""
+    """Return the answers that other files contain."""
     made, certificate = release.provenance, release.certificate
     kinds = ", ".join(event.kind for event in certificate.events) or "none"
     low, high = f"{release.noise_sd.min():.3g}", f"{release.noise_sd.max():.3g}"

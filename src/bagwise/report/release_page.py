@@ -122,7 +122,7 @@ def release_page(
 def _identity(
     release: Release, path: Path, report: Report, ledger: Ledger | None
 ) -> list[tuple[str, str | None]]:
-    """Return what tells this release from any other: for whoever signs for it."""
+    """Return what identifies this release, for the person who signs for it."""
     mark, said = release.certificate.mark, report.facts
     purpose = recipient = None
     charged = "not shown: give the ledger (--ledger)"
@@ -146,7 +146,7 @@ def _identity(
 
 
 def explain_or_say_why(release: Release) -> Explanation | str:
-    """Return the error to expect of a model, or why nothing can be said."""
+    """Return the expected error of a model, or why none can be stated."""
     if release.classes is not None:
         return (
             "The error of a model of classes is explained for one of them at a time, in Python: "
@@ -176,7 +176,7 @@ def _columns(release: Release) -> dict[str, Any]:
 
 
 def _spent(certificate: Certificate) -> list[tuple[str, str]]:
-    """Return what is promised, and what that comes to for several rows or units."""
+    """Return the guarantee, and what it amounts to for several rows or units."""
     several = "rows" if certificate.unit is None else "units"
     return [
         ("epsilon", exact(certificate.epsilon or 0.0)),
@@ -190,7 +190,7 @@ def _spent(certificate: Certificate) -> list[tuple[str, str]]:
 
 
 def _events(certificate: Certificate) -> list[tuple[str, str, str]]:
-    """Return what was spent on what, each alone."""
+    """Return the cost of each event by itself."""
     alone = [total_epsilon((event,), certificate.delta or 0.0) for event in certificate.events]
     return [
         (_HIDDEN.get(event.hides, event.hides), event.kind, "" if math.isinf(e) else f"{e:.3g}")
@@ -233,6 +233,6 @@ def _number(value: float | None) -> str:
 
 
 def _filled(cells: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return a table without the columns that are empty below their heading."""
+    """Return a table without columns that are empty below their heading."""
     columns = [column for column in zip(*cells, strict=True) if any(column[1:])]
     return list(zip(*columns, strict=True))

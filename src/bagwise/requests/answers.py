@@ -44,7 +44,7 @@ from bagwise.theory.beliefs import DEFAULT_MISFIT
 
 @dataclass(frozen=True)
 class Answers:
-    """What is known of the labels before bags get theirs.
+    """The facts that private queries reveal about the labels before bags get theirs.
 
     Attributes
     ----------
@@ -85,9 +85,9 @@ class Answers:
 def ask_range(queries: Queries, labels: Any, budget: Budget, stage: Stages) -> Budget:
     """Find bounds and a range, if they are asked for; return what is left of the budget.
 
-    Its bounds are those that were found, or the stated ones; those of its rule are the range.
-    Bounds that were found to be 0 and 1 are those of an answer, and stay: a range was paid for, and
-    that it is not asked for follows from another answer.
+    The bounds of the remaining budget are those that were found, or the stated ones; those of
+    its rule are the range. Bounds found to be 0 and 1 are those of a yes-or-no label and are kept:
+    a range was already paid for.
     """
     rule, bounds, source = budget.calibration, budget.bounds, budget.noise_source
     if rule is None:
@@ -115,7 +115,7 @@ def ask_labels(
     *,
     family: str = "auto",
 ) -> Answers:
-    """Ask for scores, a model and a limit for what it leaves, as far as that was settled.
+    """Ask for scores, a model and a limit on its residuals, as far as these queries were settled.
 
     Labels are None where X is on many machines, and has its labels with it. For a model they are
     clipped to the range, the bounds of the rule; the family is the model's.
@@ -210,7 +210,7 @@ def expected_labels(model: LinearScores, X: Any, bounds: Bounds) -> FloatArray:
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What a model leaves of labels, wherever they are: it can be counted, and is secret."""
+    """The residuals of labels under a model, wherever they are: countable, but secret."""
 
     X: Any
     labels: FloatArray | None
@@ -231,7 +231,7 @@ class Leftovers:
         return float(f"{max(0.0, square / n - (total / n) ** 2):.9e}")
 
     def count_beyond(self, distance: Distance, limits: FloatArray) -> IntArray:
-        """Return how many are larger than each limit; limits fall."""
+        """Return how many residuals are larger than each limit; limits fall."""
         work = partial(
             _count_left, model=self.model, bounds=self.bounds, distance=distance, limits=limits
         )
@@ -261,7 +261,7 @@ def _count_left(
 def look_ahead(
     rule: ExactCalibration, answers: Answers
 ) -> tuple[ExactCalibration, tuple[float, float, float] | None]:
-    """Return what a plan of bags may know after private queries, all of it paid for.
+    """Return the private answers, all paid for, that a plan of bags may use.
 
     The first is Laplace noise of the size that the bags will have; its bounds are as wide as what
     it hides. The second is (signal_sd, label_noise_sd, misfit) of the labels, as far as a private

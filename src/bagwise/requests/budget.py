@@ -34,7 +34,7 @@ _OTHERWISE = " If a label is one of several classes, name them instead: classes=
 
 @dataclass(frozen=True)
 class Budget:
-    """What is promised about labels, and whose.
+    """The guarantee that is promised about labels, and the unit that it protects.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Budget:
         family: str = "auto",
         what: str = "release",
     ) -> Self:
-        """Check what a user asks for; `what` is the word for it in messages.
+        """Check the user's arguments; `what` is the word for the output in messages.
 
         Without a delta the promise is pure. Where bounds are to be found, labels of a family have
         its ends.
@@ -124,19 +124,19 @@ class Budget:
 
     @property
     def rule(self) -> ExactCalibration:
-        """The rule for noise, where there is to be any."""
+        """The rule for noise, if there is to be any."""
         if self.calibration is None:
             raise AssertionError("where nothing is promised there is no rule for noise")
         return self.calibration
 
     @property
     def promises(self) -> bool:
-        """Whether anything is promised: noise of an experiment promises nothing."""
+        """Whether anything is promised: experimental noise promises nothing."""
         return self.calibration is not None and self.noise_source.is_secret
 
     @property
     def has_bounds(self) -> bool:
-        """Whether bounds are stated, or needed by nothing."""
+        """Whether bounds are stated, or nothing needs them."""
         return not self.unstated and self.find_within is None
 
     def of_type(self, kind: pa.DataType | None, what: str) -> Self:
@@ -158,7 +158,7 @@ class Budget:
         return self
 
     def within(self, rule: ExactCalibration | None, bounds: Bounds | None) -> Self:
-        """Return what private queries have left, within bounds that are known now."""
+        """Return the budget that private queries leave, within bounds that are known now."""
         return replace(self, calibration=rule, bounds=bounds, find_within=None)
 
     def check_rows(self, n_rows: int) -> None:
@@ -177,7 +177,7 @@ class Budget:
 def _wants_noise(
     epsilon: float | None, delta: float | None, source: NoiseSource, *, not_private: bool, what: str
 ) -> bool:
-    """Tell whether anything is to be hidden; experiments hide it behind noise that is no secret."""
+    """Return whether anything is to be hidden; experiments use noise that is not secret."""
     given = epsilon is not None or delta is not None
     if not source.is_secret and not not_private:
         raise BudgetError("simulated noise is not private: say so with not_private=True.")
@@ -202,7 +202,7 @@ def certify(
     circumstances: tuple[Circumstance, ...] = (),
     mark: Mark | None = None,
 ) -> Certificate:
-    """Return the certificate of whatever spent a budget, checked against its own events."""
+    """Return the certificate of an output that spent a budget, checked against its own events."""
     rule = budget.calibration
     # Nothing is claimed where the noise is for experiments.
     why_not = () if rule is None or budget.promises else (SimulatedNoise(),)
@@ -224,7 +224,7 @@ def certify(
         asked_delta=None if asked is None else asked[1],
         tightened=tightened,
         limit=limit,
-        # What promises nothing spends nothing that could be named, and repeats where its seed does.
+        # Outputs without a guarantee spend nothing to be named, and repeat if their seed does.
         mark=None if asked is None else mark or Mark.new(),
     )
     certificate.check()

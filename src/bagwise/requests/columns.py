@@ -50,7 +50,7 @@ class Columns:
         bagging: Bagging | None = None,
         reading: Reading | None = None,
     ) -> Self:
-        """Check names as a user gives them.
+        """Check column names that a user gives.
 
         >>> Columns.of("rent", features="area").features
         ('area',)

@@ -13,7 +13,7 @@ Parameter = str | int | float | bool | None
 
 
 class LeastRegret(Record, tag="least-regret", tag_field="kind", frozen=True):
-    """The planner's first choice.
+    """The planner's first choice: the candidate of least regret.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class FlexibleLearner(Record, tag="flexible-learner", tag_field="kind", frozen=T
 
 
 class NothingToPlan(Record, tag="nothing-to-plan", tag_field="kind", frozen=True):
-    """Random bags, for want of anything to choose by."""
+    """Random bags, because there is nothing to choose by."""
 
     cause: Literal["rows", "labels"]
 
@@ -110,7 +110,7 @@ Reason = LeastRegret | NothingToPlan | FlexibleLearner
 
 
 def prior_text(signal_sd: float, label_noise_sd: float, factor: float, misfit: float) -> str:
-    """Return what is believed of the labels in words; `planner.Prior` explains the figures."""
+    """Return the prior about the labels in words; `planner.Prior` explains the figures."""
     total = signal_sd**2 + label_noise_sd**2
     explained = signal_sd**2 / total if total > 0 else 0.0
     return (

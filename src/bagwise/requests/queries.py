@@ -103,7 +103,7 @@ tables, and less on small ones. Both leave the bags about a tenth more noise."""
 
 @dataclass(frozen=True)
 class ScoresRequest:
-    """What a strategy sorts rows by, or takes a metric from.
+    """A request for the scores by which a strategy sorts rows, or from which it takes a metric.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ labels follow no model so closely that far-off weights would do them no harm."""
 
 
 def resolve_scores(scores: str, *, strategy: BaggingStrategy, private: bool) -> ScoresKind:
-    """Turn "auto" into what the strategy needs, and refuse scores that would leak."""
+    """Resolve "auto" into what the strategy needs, and refuse scores that would leak labels."""
     metric = measures_by_scores(strategy)
     if scores == "auto":
         paid: ScoresKind = "model" if private or metric else "labels"
@@ -182,13 +182,13 @@ class ModelQuery:
 
     @property
     def error(self) -> float:
-        """The privacy error of linear coefficients in white columns: what noise is compared by."""
+        """The privacy error of linear coefficients in white columns, by which noise is compared."""
         return self.design.privacy_trace * self.event.number_sd**2
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Every query before the bags', and how privately it is asked; labels have no part in it.
+    """All queries before the bags' own, and how privately each is asked; labels play no part in it.
 
     Attributes
     ----------
@@ -212,17 +212,17 @@ class Queries:
 
     @property
     def searches(self) -> tuple[Mechanism, ...]:
-        """What is spent on bounds and a range, before anything else."""
+        """The mechanisms that find bounds and a range, before anything else."""
         return tuple(one for one in (self.bounds, self.range) if one is not None)
 
     @property
     def spent(self) -> tuple[Mechanism, ...]:
-        """What is spent between a range and the bags."""
+        """The mechanisms that are paid for between a range and the bags."""
         model = None if self.model is None else self.model.event
         return tuple(one for one in (self.labels, model, self.limit) if one is not None)
 
     def within(self, rule: ExactCalibration | None) -> "Queries":
-        """Return the same queries, at the same price, of labels clipped to the range of a rule."""
+        """Return the same queries, at the same price, for labels clipped to the range of a rule."""
         if not self.searches or rule is None:
             return self
         step = grid_step(rule.bounds)
@@ -246,7 +246,7 @@ def settle_queries(
 ) -> Queries:
     """Settle which of bounds, range, scores, model and limit are bought, and at what price.
 
-    Everything that decides is public. X is read in blocks of rows only.
+    Every quantity that decides is public. X is only read in blocks of rows.
 
     Parameters
     ----------
@@ -324,7 +324,7 @@ def price_range(
 ) -> Mechanism | None:
     """Return the query for a range, if one is asked for or worthwhile.
 
-    It is a `part` of what queries may cost at most, unless it is asked for.
+    Unless it is asked for, it gets a `part` of what queries may cost at most.
     """
     if asked == "none":
         return None
@@ -343,9 +343,9 @@ def price_scores(
 ) -> Queries:
     """Return the scores that the budget buys, if they cost any.
 
-    Of Gaussian and Laplace noise a model has the one that leaves instance loss the smaller error,
-    with the noise that each leaves for the bags. A model for a metric has the noise that leaves its
-    coefficients the smaller error.
+    A model gets the kind of noise, Gaussian or Laplace, with which instance loss has the smaller
+    error, given the noise that each kind leaves for the bags. A model for a metric gets the kind
+    with which its coefficients have the smaller error.
     """
     if asked.kind in ("none", "labels"):
         return Queries()
@@ -405,8 +405,8 @@ def _model_to_centre_on(
 ) -> ModelQuery | None:
     """Return the model that leaves the bags the least noise, if the signal is strong.
 
-    For each kind of noise it gets the share that is best. None if nobody asks, and the variance of
-    the noise, beside that without centring, would be above the bar.
+    For each kind of noise it gets the best share. None if nobody asks for a model and the ratio of
+    the variance of the noise to that without centring would be above the bar.
 
     A design takes long where there are many columns. None is made for a kind of noise that cannot
     be the best one, or that could not pay even with the best design that is conceivable.

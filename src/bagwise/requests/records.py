@@ -38,7 +38,7 @@ def setting(default: T, text: str, *, typed: object = None, **shown: str) -> T:
 
 @dataclass(frozen=True)
 class Settings:
-    """A record of settings: its documentation is made from their help."""
+    """A record of settings, whose documentation is made from their help."""
 
     def __init_subclass__(cls) -> None:
         """Add the fields to the docstring."""
@@ -51,7 +51,7 @@ class Settings:
         cls.__doc__ = f"{(cls.__doc__ or '').rstrip()}{heading}" + "\n    ".join(entries) + "\n"
 
     def only(self, *names: str, what: str) -> None:
-        """Refuse settings other than these, which are all that `what` has a use for."""
+        """Refuse settings other than these, the only ones that `what` can use."""
         for one in fields(self):
             if one.name not in names and getattr(self, one.name) != one.default:
                 raise StrategyError(
@@ -197,9 +197,9 @@ PLACES = {one.name: place for place, kind in RECORDS.items() for one in fields(k
 
 
 def filed(verb: Callable[..., Any] | None = None, /, **named: Any) -> dict[str, Any]:
-    """Return arguments with all settings among them filed in their records.
+    """Return arguments with every setting among them moved into its record.
 
-    What is an argument of the verb itself stays one.
+    Arguments of the verb itself stay where they are.
 
     >>> filed(label="y", seed=3, by="town")["bagging"]
     Bagging(min_bag_size=None, by='town', within=(), label_kind='mean', strategies=None,
@@ -217,7 +217,7 @@ def filed(verb: Callable[..., Any] | None = None, /, **named: Any) -> dict[str, 
 
 
 def says_where(verb: Callable[P, T]) -> Callable[P, T]:
-    """Let a verb that gets a setting as an argument say which record it belongs to."""
+    """Make a verb that gets a setting as an argument report which record the setting belongs to."""
     known = inspect.signature(verb).parameters
 
     @functools.wraps(verb)

@@ -40,7 +40,7 @@ AUTO: Literal["auto"] = "auto"
 Learner = Literal["linear", "flexible"]
 
 SMALLEST = 10
-"""Rows of a bag, where nobody says how many: about fewer nobody asked to publish anything."""
+"""Rows of the smallest bag if none is stated: nobody asked to publish anything about fewer."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class ReleaseRequest:
-    """A release as it was asked for; the planner may have to choose how rows are put together.
+    """A release as requested; the planner may still have to choose strategy and size.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class ReleaseRequest:
         privacy: Privacy | None = None,
         keep_order: bool = False,
     ) -> Self:
-        """Check what a user asks for, as far as it can be told without the table."""
+        """Check the user's arguments as far as that is possible without the table."""
         bagging, privacy = bagging or Bagging(), privacy or Privacy()
         reader, least, centre = check_learner(learner), bagging.min_bag_size, privacy.centre
         size = _resolve_size(bag_size, least, private=budget.calibration is not None)
@@ -192,14 +192,14 @@ class ReleaseRequest:
 
     @property
     def noise_source(self) -> NoiseSource:
-        """Where secrets are drawn from."""
+        """The source of secret random numbers."""
         return self.budget.noise_source
 
     @property
     def plans_late(self) -> bool:
-        """Whether bags are planned after private looks at the labels, with what these found.
+        """Whether bags are planned after private queries on the labels, with their answers.
 
-        Not where the noise depends on the bags: noise has to be settled before the first look.
+        Not if the noise depends on the bags: noise has to be settled before the first query.
         """
         named = self.strategies if self.strategy is None else (self.strategy,)
         return (
@@ -213,7 +213,7 @@ class ReleaseRequest:
 
     @property
     def may_report_singly(self) -> bool:
-        """Whether nothing was said about bags, so that every label may be reported by itself."""
+        """Whether no option is about bags, so that every label may be reported by itself."""
         rule, columns = self.calibration, self.columns
         return (
             rule is not None
@@ -225,7 +225,7 @@ class ReleaseRequest:
         )
 
     def within(self, rule: ExactCalibration | None) -> Self:
-        """Return the same request, under another rule."""
+        """Return the same request under another rule for noise."""
         return replace(self, budget=replace(self.budget, calibration=rule))
 
     def of_type(self, kind: pa.DataType) -> Self:
@@ -276,7 +276,7 @@ class Choice(ReleaseRequest):
 
     @property
     def scores_request(self) -> ScoresRequest:
-        """The scores, as queries are settled by them."""
+        """The scores in the form that `settle_queries` takes."""
         return ScoresRequest(
             self.scores,
             bag_size=self.bag_size,
@@ -286,7 +286,7 @@ class Choice(ReleaseRequest):
 
 
 def check_learner(learner: str) -> Learner:
-    """Return who bags are for."""
+    """Return the kind of learner that bags are for."""
     check_name("learner", learner, get_args(Learner))
     return cast(Learner, learner)
 
@@ -294,7 +294,7 @@ def check_learner(learner: str) -> Learner:
 def _resolve_size(
     bag_size: int | Literal["auto"] | None, least: int | None, *, private: bool
 ) -> int | None:
-    """Return the size that was named; None where the planner is to choose it."""
+    """Return the size that was named; None if the planner is to choose it."""
     if bag_size is None and not private:
         raise BagTooSmallError(
             "a release that is not private needs a bag size (--bag-size), which only you can "
@@ -315,7 +315,7 @@ def _resolve_strategy(
     bag_size: int | None,
     scores: str,
 ) -> BaggingStrategy | None:
-    """Return the strategy that was named; None where the planner is to choose one."""
+    """Return the strategy that was named; None if the planner is to choose one."""
     known = scores in (AUTO, "none")  # what else there is will be refused with a list
     if bag_size is None and not known:
         raise StrategyError(
@@ -350,7 +350,7 @@ def _check_single(
 
 
 def _check_groups(strategy: BaggingStrategy | None, by: tuple[str, ...]) -> None:
-    """Refuse groups for a strategy that makes its own bags, and one for groups without any."""
+    """Refuse groups for a strategy that ignores them, and a strategy for groups without any."""
     if (strategy is not None and strategy.keeps_groups) == bool(by):
         return
     if by:
@@ -366,7 +366,7 @@ def _check_groups(strategy: BaggingStrategy | None, by: tuple[str, ...]) -> None
 def _resolve_query(
     name: str, value: str, known: tuple[str, ...], budget: Budget, *, family: str, refused: str = ""
 ) -> Any:
-    """Return which range or centre to ask for: none where it gains nothing.
+    """Return which range or centre to ask for: none if it gains nothing.
 
     Bounds of 0 and 1 are those of an answer or of a share: the range is known, and a label moves
     what a model leaves by as much as it moves itself. `refused` says why labels have none.

@@ -236,7 +236,7 @@ def _hint(name: str, table: pa.Table) -> str:
 
 
 def number_groups(table: Any, names: Sequence[str], *, role: str) -> IntArray:
-    """Return the number of each row's group: rows have the same one if all these columns agree.
+    """Return the group number of each row: rows share a group if they agree in all these columns.
 
     Missing values count as one value.
 
@@ -281,7 +281,7 @@ def exposure_vector(table: Any, name: str) -> FloatArray:
 
 
 def repeated(name: str) -> ColumnError:
-    """Return what to say of a key that is none."""
+    """Return the message about a key column with missing or repeated values."""
     return ColumnError(f"id {name!r} is missing or repeated in some rows, which a key must not be.")
 
 

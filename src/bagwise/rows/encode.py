@@ -90,7 +90,7 @@ class NumericColumn(Record, tag="numeric", tag_field="kind", kw_only=False, froz
         return [values]
 
     def to_sparse(self, column: pa.ChunkedArray) -> sparse.csr_array:
-        """Return what `read` returns, as a sparse matrix."""
+        """Return the output of `read` as a sparse matrix."""
         return sparse.csr_array(np.column_stack(self.read(column)).astype(np.float64))
 
 
@@ -116,7 +116,7 @@ class LevelsColumn(Record, tag="levels", tag_field="kind", kw_only=False, frozen
         out[rows, position[rows]] = 1.0
 
     def to_sparse(self, column: pa.ChunkedArray) -> sparse.csr_array:
-        """Return what `write` writes, as a sparse matrix: at most one entry in a row."""
+        """Return the output of `write` as a sparse matrix: at most one entry in a row."""
         position = self._positions(column)
         here = position >= 0
         starts = np.concatenate([[0], np.cumsum(here)])
@@ -268,7 +268,7 @@ class Encoder(Record, kw_only=False, frozen=True):
 
 
 def _as_table(source: Any) -> pa.Table:
-    """Return a frame or file as a table; a table, or rows of an engine, as they are."""
+    """Return a frame or file as a table; a table, or rows of an engine, unchanged."""
     return source if hasattr(source, "num_rows") else read_table(source)
 
 
@@ -325,7 +325,7 @@ def _describe_levels(
 
 
 def _are_numbers_with_marks(levels: Sequence[str | None]) -> bool:
-    """Tell numbers that a reader of CSV takes for text from names, and from codes of digits."""
+    """Distinguish numbers that a CSV reader takes for text from names and from codes of digits."""
     told = [level.strip() for level in levels if level is not None]
     marked = sum(bool(_MARKED.fullmatch(level)) for level in told)
     alike = sum(bool(_MARKED.fullmatch(level) or _NUMBER.fullmatch(level)) for level in told)
@@ -333,7 +333,7 @@ def _are_numbers_with_marks(levels: Sequence[str | None]) -> bool:
 
 
 def like_an_id(name: str) -> ColumnError:
-    """Return what to say of a column that is different in every row."""
+    """Return the message about a column whose values are all different."""
     return ColumnError(
         f"column {name!r} is different in every row, like an id. Drop it with exclude=[{name!r}] "
         f"(--exclude {name}), publish it as a key with id={name!r} (--id {name}), or name it in "

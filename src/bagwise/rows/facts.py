@@ -1,8 +1,8 @@
-"""What is known of rows in parts: facts about columns, counts of units and strata, and samples.
+"""Facts about rows in parts: summaries of columns, counts of units and strata, and samples.
 
 Facts add up over parts, without rounding. Rows that belong together are brought together by a hash
-of what they are called, so that a count is of all of them, wherever they are. Hashes follow from
-cells alone: neither the order of the rows nor how they are cut into parts has a share in them.
+of their name, so that a count covers all of them, wherever they are. Hashes follow from cells
+alone and depend neither on the order of the rows nor on how they are cut into parts.
 """
 
 import dataclasses
@@ -54,13 +54,13 @@ _ROW, _FIRST, _SECOND, _UNIT, _BAG, _HASH = "row", "first", "second", "unit", "b
 
 
 def _targets_for(table: Parts) -> int:
-    """Return how many parts there are to be where rows are counted."""
+    """Return the number of parts in which rows are counted."""
     return max(1, -(-table.num_rows // _COUNTED))
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of all rows, or of those of a part; facts of two parts add up with ``+``.
+    """Facts about all rows, or about those of a part; facts of two parts add up with ``+``.
 
     `label_range` and `sample` are secret.
 
@@ -117,7 +117,7 @@ def gather_facts(
     classes: Sequence[str] | None = None,
     exposure: str | None = None,
 ) -> Facts:
-    """Read all columns that leave, and the label, once, and again where something is missing.
+    """Read all published columns and the label once, and once more if something is missing.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def gather_facts(
 
 
 def _differs(column: pa.ChunkedArray, found: ColumnSummary | None) -> bool:
-    """Tell whether no value is there twice: of a feature, what is there; of a key, all of it."""
+    """Return whether no value occurs twice; a feature, unlike a key, may have missing values."""
     if found is not None:
         return found.keys is not None
     column = without_dictionary(column)
@@ -191,7 +191,7 @@ def _differs(column: pa.ChunkedArray, found: ColumnSummary | None) -> bool:
 
 
 def _no_value_twice(table: Parts, name: str) -> bool:
-    """Tell whether a column that has no value twice within a part has none twice at all."""
+    """Return whether a column without repeated values within a part has none across all parts."""
 
     def all_differ(part: Part) -> bool:
         column = part.table.column(0).drop_null()
@@ -205,7 +205,7 @@ def _no_value_twice(table: Parts, name: str) -> bool:
 
 
 def largest_unit(table: Parts, column: str) -> int:
-    """Return the rows of the unit with the most; refuse rows that belong to none."""
+    """Return the number of rows in the largest unit; refuse rows that belong to no unit."""
     kind = without_dictionary(table.schema.empty_table().column(column)).type
     known = is_numeric(kind) or is_text(kind) or pa.types.is_temporal(kind)
     if not (known or pa.types.is_boolean(kind)):
@@ -229,7 +229,7 @@ def largest_unit(table: Parts, column: str) -> int:
 
 
 def reach_of_units(table: Parts, column: str, bag: str) -> tuple[int, int]:
-    """Return the most that a unit has of squared rows in a bag, added up, and of bags.
+    """Return the largest sum of squared rows per bag, and the most bags, of any unit.
 
     Rows that are left out of bags, whose number is below zero, are not counted. A bag is in one
     part, and `bag` has its number there.
@@ -260,7 +260,7 @@ def sample_units(
 ) -> pa.Table:
     """Return all rows of some units, the largest among them: about `count` rows, or all.
 
-    Hashes of what units are called decide which.
+    Hashes of the names of the units decide which ones.
     """
     if largest > ROWS_OF_ONE:
         raise ColumnError(
@@ -292,7 +292,7 @@ def sample_units(
 
 
 def deal_by_name(table: Parts, column: str) -> Deal:
-    """Send every row to where all rows with the same value in a column are; the name goes along."""
+    """Send all rows with the same value in a column to the same part, together with that name."""
     parts = _targets_for(table)
 
     def deal(part: Part) -> tuple[IntArray, pa.Table]:
@@ -303,7 +303,7 @@ def deal_by_name(table: Parts, column: str) -> Deal:
 
 
 def spelled(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return what values are called: the same for the same value, in whichever part it is."""
+    """Return the names of values: equal values have equal names, in whichever part they are."""
     column = without_dictionary(column)
     if pa.types.is_floating(column.type):
         # There is one zero. NaN is a name like any other, and a missing value is none.
@@ -381,7 +381,7 @@ def count_strata(table: Parts, names: Sequence[str], *, role: str) -> Strata:
 
 
 def _stratum_names(table: pa.Table, names: Sequence[str]) -> Any:
-    """Return what the stratum of each row is called: its cells, each after its length.
+    """Return the name of each row's stratum: its cells, each after its length.
 
     A missing value is a value like any other.
     """
@@ -439,7 +439,7 @@ def sample_rows(table: Parts, names: Sequence[str], count: int) -> pa.Table:
 
 
 def cell_hashes(table: pa.Table, names: Sequence[str], *, seed: int) -> NDArray[np.uint64]:
-    """Return 64 bits for each row that follow from its cells, numbers as doubles, others as text.
+    """Return 64 bits for each row, computed from its cells: numbers as doubles, others as text.
 
     >>> one, other = pa.table({"x": [1, 2]}), pa.table({"x": [2.0, -0.0]})
     >>> bool(cell_hashes(one, ["x"], seed=1)[1] == cell_hashes(other, ["x"], seed=1)[0])
@@ -462,7 +462,7 @@ def cell_hashes(table: pa.Table, names: Sequence[str], *, seed: int) -> NDArray[
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return words of which every bit depends on all bits: the finalizer of SplitMix64.
+    """Return words in which every bit depends on all input bits: the finalizer of SplitMix64.
 
     Steele, Lea and Flood (2014), Fast splittable pseudorandom number generators, OOPSLA.
     """

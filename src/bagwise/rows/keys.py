@@ -22,7 +22,7 @@ def new_secret() -> bytes:
 
 
 def row_keys(secret: bytes, purpose: str, first: int, count: int) -> NDArray[np.uint64]:
-    """Return a key of 64 bits for each of the rows from `first` on, the same whoever asks.
+    """Return a key of 64 bits for each of the rows from `first` on, reproducible from the secret.
 
     AES in counter-like blocks of (row, 0) is a pseudo-random function of the row: without the
     secret, keys cannot be told from independent uniform words.
@@ -35,7 +35,7 @@ def row_keys(secret: bytes, purpose: str, first: int, count: int) -> NDArray[np.
 
 
 def row_blocks(secret: bytes, purpose: str, first: int, count: int) -> NDArray[np.uint64]:
-    """Return two words of 64 bits for each row, (n, 2), of which no two rows have the same.
+    """Return two words of 64 bits for each row, (n, 2), that are distinct for distinct rows.
 
     AES is a permutation of blocks. So among any rows the smallest block is that of one of them, and
     of each as often as of any other, as far as AES cannot be told from a permutation by chance.
@@ -51,7 +51,7 @@ def row_blocks(secret: bytes, purpose: str, first: int, count: int) -> NDArray[n
 
 
 def masked(secret: bytes, nonce: bytes, data: bytes) -> bytes:
-    """Return data under a stream of this nonce, or data that was; a nonce is used once.
+    """Encrypt data by a stream with this nonce, or decrypt it; a nonce is used only once.
 
     >>> masked(bytes(32), bytes(16), masked(bytes(32), bytes(16), b"cost"))
     b'cost'
@@ -60,7 +60,7 @@ def masked(secret: bytes, nonce: bytes, data: bytes) -> bytes:
 
 
 def under_stream(key: bytes, nonce: bytes, data: bytes) -> bytes:
-    """Return data under a stream of this nonce and the key for streams, or data that was."""
+    """Encrypt data by a stream of this nonce and the key for streams, or decrypt it."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     cipher = Cipher(algorithms.AES(key), modes.CTR(nonce))
@@ -68,7 +68,7 @@ def under_stream(key: bytes, nonce: bytes, data: bytes) -> bytes:
 
 
 class SealedBox:
-    """A private key in the memory of the driver, and what others may seal for it.
+    """A private key in the memory of the driver, to open what others have sealed for it.
 
     X25519 with a key pair of its own for each message, HKDF and AES-GCM: who has seen the public
     key, the plan and all files cannot open a message; nor can who sealed it, afterwards.
@@ -89,7 +89,7 @@ class SealedBox:
         self.public: bytes = self._private.public_key().public_bytes_raw()
 
     def open(self, message: bytes) -> bytes:
-        """Return what was sealed; refuse what was not sealed for this box, or was changed."""
+        """Return a message's content; refuse one that was altered or sealed for another box."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -104,7 +104,7 @@ class SealedBox:
 
 
 def seal(public: bytes, content: bytes) -> bytes:
-    """Return content that only the owner of the box can read."""
+    """Return content sealed so that only the owner of the box can read it."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -125,5 +125,5 @@ def _box_key(shared: bytes, sender: bytes, receiver: bytes) -> bytes:
 
 
 def derived(secret: bytes, purpose: str) -> bytes:
-    """Return a key for a purpose, which tells nothing of the secret or of other purposes."""
+    """Return a key for a purpose, which reveals nothing about the secret or other purposes."""
     return hashlib.blake2b(purpose.encode(), key=secret, digest_size=LENGTH).digest()

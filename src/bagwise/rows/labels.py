@@ -1,8 +1,8 @@
-"""The label column: its values or classes, its public bounds, and columns that would carry it out.
+"""The label column: its values or classes, its public bounds, and columns that would leak it.
 
-Exact copies are refused. What predicts the label almost perfectly by itself, as a rounded, rescaled
-or renamed copy does, is shown to the operator only: that it does tells about the labels, and an
-honest column may be as good.
+Exact copies are refused. A column that predicts the label almost perfectly by itself, as a rounded,
+rescaled or renamed copy does, is only shown to the operator: this fact reveals something about the
+labels, and an honest column may predict as well.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +38,7 @@ _AT_ONCE = 2**20  # rows that are compared together with the label
 
 
 def label_vector(table: pa.Table, label: str) -> FloatArray:
-    """Return the label column as finite float64 values, or say in which row it is not."""
+    """Return the label column as finite float64 values, or report a row without one."""
     column = find_column(table, label, role="label")
     kind = column.type
     if not (pa.types.is_boolean(kind) or is_numeric(kind)):
@@ -56,7 +56,7 @@ def label_vector(table: pa.Table, label: str) -> FloatArray:
 
 
 def label_codes(table: pa.Table, label: str, classes: Sequence[str]) -> IntArray:
-    """Return the number of each row's class, or say in which row the label is none of them."""
+    """Return the number of each row's class, or report a row whose label is not among them."""
     text = as_text(find_column(table, label, role="label"), name=label)
     if text.null_count:
         raise LabelError(_where_bad(label, "missing", pc.is_null(text)))
@@ -100,7 +100,7 @@ def check_classes(classes: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def check_label(kinds: pa.Schema, label: str, classes: Sequence[str] | None) -> None:
-    """Refuse a label that is no column, and no number where it has no classes."""
+    """Refuse a label that is not a column, or is not numeric although it has no classes."""
     if classes is None:
         label_vector(kinds.empty_table(), label)
     else:
@@ -110,7 +110,7 @@ def check_label(kinds: pa.Schema, label: str, classes: Sequence[str] | None) -> 
 def label_numbers(
     table: pa.Table, label: str, classes: Sequence[str] | None, *, coded: bool = False
 ) -> FloatArray:
-    """Return labels, or the numbers of their classes, as doubles; NaN where there is none.
+    """Return labels, or the numbers of their classes, as doubles; NaN if there is none.
 
     Where labels were written under a mask, they are coded: numbers of classes.
     """
@@ -149,7 +149,7 @@ def check_bounds(bounds: Sequence[float] | str | None) -> Bounds | None:
 
 
 def _first_text(column: pa.ChunkedArray) -> str:
-    """Say where a column of text stops being numbers, for the one bad cell in a million."""
+    """Report where a column of text stops being numbers, for the one bad cell in a million."""
     if not is_text(column.type):
         return ""
     number = pc.match_substring_regex(column, r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$")
@@ -177,7 +177,7 @@ def refuse_copies(
     label: str,
     classes: Sequence[str] | None = None,
 ) -> None:
-    """Refuse columns that would carry the label, or the number of its class, under another name."""
+    """Refuse columns that would publish the label, or its class number, under another name."""
     for name in columns:
         if spells(table.column(name), labels, classes):
             raise equals_label(name, label)
@@ -206,7 +206,7 @@ def spells(column: pa.ChunkedArray, labels: AnyArray, classes: Sequence[str] | N
 
 
 def equals_label(name: str, label: str) -> ColumnError:
-    """Return what to say of a copy."""
+    """Return the message about a copy of the label."""
     return ColumnError(
         f"column {name!r} equals the label {label!r} in every row that has a label: releasing it "
         f"would release the labels. Leave it out with exclude=[{name!r}] (--exclude {name})."
@@ -263,7 +263,7 @@ def _telling_columns(
 
 
 def _in_an_order(column: pa.ChunkedArray) -> FloatArray:
-    """Return numbers by which equal cells stand together; NaN for those that are missing."""
+    """Return numbers that are equal for equal cells and can be sorted; NaN for missing cells."""
     if pa.types.is_nested(column.type):
         return np.full(len(column), np.nan)
     if (numbers := _as_numbers(column)) is not None:

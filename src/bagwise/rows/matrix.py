@@ -30,12 +30,12 @@ KEPT = 2**28
 
 
 class EncodedRows:
-    """X, (n, d), of rows and a recipe, for whoever reads it in blocks.
+    """X, (n, d), defined by rows and a recipe, and encoded block by block when it is read.
 
-    Blocks of a large X are encoded anew each time, so that it is never there as a whole.
+    Blocks of a large X are encoded anew each time, so that it never exists as a whole.
 
-    It has what a private model asks of a matrix: its shape, slices of rows, and its product with a
-    vector.
+    It has what a private model needs of a matrix: its shape, slices of rows, and its product with
+    a vector.
 
     >>> import pyarrow as pa
     >>> from bagwise.rows.table import Rows
@@ -73,10 +73,10 @@ class EncodedRows:
 def encode_to_disk(
     table: pa.Table, encoder: Encoder, order: IntArray, folder: Path, *, rows_at_once: int
 ) -> FloatArray:
-    """Return X of all rows of a table, in an order, as an array in a file that is mapped.
+    """Return X of all rows of a table, in the given order, as a memory-mapped array.
 
-    It can be used as any other array; the system reads what is looked at, and forgets it when it
-    needs the memory. The file has no name, and goes with the array.
+    It can be used like any other array; the system reads the parts that are used, and drops them
+    when it needs the memory. The file has no name, and disappears with the array.
 
     >>> table = pa.table({"x": [1.0, 2.0, 6.0]})
     >>> encoder = Encoder.for_table(table, ["x"])
@@ -121,7 +121,7 @@ class PartsMatrix(BlockedRows):
     def over(
         self, work: Callable[..., T], merge: Callable[[T, T], T], *, labelled: bool = False
     ) -> list[T]:
-        """Return what work makes of each part, block by block, with labels or without."""
+        """Return the results of `work` for each part, block by block, with labels or without."""
         encoder, label = self.encoder, self.label if labelled else None
 
         def on_part(part: Part) -> T:
@@ -134,9 +134,9 @@ class PartsMatrix(BlockedRows):
     def sampled(self, count: int) -> FloatArray:
         """Return about `count` rows, or all if there are few, drawn by the secret of the run.
 
-        Which they are does not change from one attempt of a task to the next. It is a secret, since
-        places in the table may follow from labels, and what is learnt from these rows shows in the
-        bags. Each row is drawn by itself, wherever it stands.
+        The choice is the same in every attempt of a task. It is secret, since places in the table
+        may depend on labels, and what is learned from these rows shows in the bags. Each row is
+        drawn independently.
         """
         share = min(1.0, count / self.shape[0])
         draw = partial(_draw, encoder=self.encoder, share=share)

@@ -1,11 +1,10 @@
-"""Rows in memory or on disk: it is told by an estimate, before anything is read.
+"""Rows in memory or on disk; an estimate decides which before anything is read.
 
-Bags may differ with the engine, and so labels must have no part in the estimate: a label column
-counts with the same number of bytes in each row, whatever is in it.
+Bags may differ with the engine, and so the estimate must not depend on labels: a label column
+counts with the same number of bytes in each row, whatever it contains.
 
-Files that do not fit into memory are read where they are, a column or a batch at a time. Only
-columns that leave are ever brought into another order on disk, so that labels are in no file but
-their own.
+Files that do not fit into memory are read in place, a column or a batch at a time. Only columns
+that are published are ever reordered on disk, so that labels are in no file but their own.
 """
 
 import copy
@@ -55,7 +54,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @dataclass(frozen=True)
 class Memory:
-    """A limit, and the place for what does not fit.
+    """A limit on memory, and the place for data that do not fit.
 
     Attributes
     ----------
@@ -70,7 +69,7 @@ class Memory:
 
     @classmethod
     def of(cls, limit: str | int | None, spill: str | Path) -> "Memory":
-        """Read a limit as a user gives it; None is half of the machine's memory."""
+        """Read a limit as a user gives it; None means half of the machine's memory."""
         return cls(memory_of_machine() // 2 if limit is None else parse_size(limit), Path(spill))
 
     def at_once(self, n_rows: int) -> int:
@@ -161,8 +160,8 @@ class SpilledRows(Rows):
     def _read(self, name: str) -> pa.ChunkedArray:
         """Read one column in the order of the files; numbers go to where they stay at once.
 
-        Put together of batches, a column would be there twice, and its pieces would be kept for
-        others like them.
+        Assembled from batches, a column would be in memory twice, and its pieces would be kept for
+        reuse.
         """
         kind = self._schema.field(name).type
         if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
@@ -317,11 +316,11 @@ class Estimate:
     needed: int
 
     def is_large(self, memory: Memory) -> bool:
-        """Tell whether it is worth telling."""
+        """Return whether the size is worth a message."""
         return self.needed > min(memory.limit, WORTH_TELLING)
 
     def sentence(self, memory: Memory) -> str:
-        """Say how much memory it takes, and what is done about it."""
+        """Describe how much memory the table takes, and how it will be handled."""
         fits = self.needed <= memory.limit
         return (
             f"{self.n_rows} rows, about {shown(self.needed)} in memory; the limit is "
@@ -337,10 +336,10 @@ def open_rows(
     named: Sequence[str] = (),
     label: str | None = None,
 ) -> Rows:
-    """Return the rows of a source: in memory if they fit, and on disk if not.
+    """Return the rows of a source: in memory if they fit, on disk otherwise.
 
-    Without a limit they are in memory. A stream, whose size nobody knows, is refused where it is
-    larger than the limit: on disk its copy would have labels. `label` is a column that is secret.
+    Without a limit they are in memory. A stream, whose size is unknown, is refused if it is larger
+    than the limit, since its copy on disk would contain labels. `label` is a column that is secret.
     """
     if memory is None or isinstance(source, Rows):
         return read_rows(source, named=named)
@@ -358,7 +357,7 @@ def open_rows(
 
 
 def leave_out_missing(rows: Rows, label: str, classes: Sequence[str] | None) -> tuple[Rows, int]:
-    """Return the rows that have a label, and how many have none; that is all that is told."""
+    """Return the rows that have a label, and how many have none; nothing else is revealed."""
     column = find_column(rows, label, role="label")
     there = np.flatnonzero(has_label(column, classes).to_numpy())
     del column
@@ -371,11 +370,11 @@ def leave_out_missing(rows: Rows, label: str, classes: Sequence[str] | None) -> 
 
 
 def estimate_size(source: Any, *, label: str | None = None) -> Estimate | None:
-    """Estimate what a release of a source needs; None where nobody can tell without reading it.
+    """Estimate what a release of a source needs; None if that is unknown before it is read.
 
-    Cells count by their types, and text by how long it is in the first rows. What files say of
-    bytes depends on the label as well: how well it is packed, and, where a writer counts bytes, how
-    many row groups all columns are cut into.
+    Cells count by their types, and text by its length in the first rows. The sizes stated in files
+    depend on the label as well: on how well it is compressed, and, if a writer counts bytes, on how
+    many row groups there are.
     """
     if not isinstance(source, ScannedSource):
         return None  # also for files whose size tells how labels are spelled, or how well they pack
@@ -406,7 +405,7 @@ def _texts(schema: pa.Schema, label: str | None) -> list[str]:
 
 
 def _read_stream(source: Stream, memory: Memory, label: str | None) -> pa.Table:
-    """Read a stream, which is there once, as long as it fits."""
+    """Read a stream, which can be read only once, as long as it fits into memory."""
     reader, read, n_rows, size = source.batches(), list[pa.RecordBatch](), 0, 0
     while (batch := shielded(lambda: next(reader, None), _damaged)) is not None:
         read.append(batch)

@@ -1,9 +1,9 @@
-"""Rows in parts, with three operations: map, regroup, write.
+"""Rows in parts, with three operations: map, regroup and write.
 
-- `map` makes something small of each part; what it makes comes back in the order of the parts.
+- `map` computes a small result from each part; results come back in the order of the parts.
 - `regroup` sends every row to the part that a number names. Within a part rows are in a secret
   order, so that nothing depends on where they came from or on who was first.
-- `write` writes rows in the order of the parts, the same number to each file.
+- `write` writes rows in the order of the parts, with the same number of rows to each file.
 
 Parts are row groups of files, and tasks of Spark work on them (`spark.tasks`). One column, such as
 the label, is under a stream of the run's secret in every file that is written.
@@ -59,7 +59,7 @@ class Part:
         return row_keys(self.secret, purpose, self.first, self.table.num_rows)
 
     def generator(self, purpose: str) -> np.random.Generator:
-        """Return a generator that the secret seeds: the same whoever asks, and however often."""
+        """Return a generator seeded by the secret, so that it always draws the same numbers."""
         seed = derived(self.secret, f"{purpose} {self.number}")
         return np.random.default_rng(np.frombuffer(seed, dtype="<u4").tolist())
 
@@ -82,7 +82,7 @@ class Split:
     first, rows : int
         Number of its first row in the table, and how many it has.
     nonce : bytes or None
-        Of the stream that one of its columns is under.
+        Of the stream that encrypts one of its columns.
     """
 
     number: int
@@ -95,18 +95,18 @@ class Split:
 
 @dataclass(frozen=True)
 class Reader:
-    """How a split is read.
+    """The settings for reading a split.
 
     Attributes
     ----------
     schema : pyarrow.Schema
-        Of the table, cells of directories (``year=2020``) among them.
+        Of the table, including cells of directories (``year=2020``).
     root : str or None
         The directory whose names have cells.
     keys : tuple of str
         Columns that are such cells.
     masked : str or None
-        The column that is under a stream of the secret.
+        The column that is encrypted by a stream of the secret.
     """
 
     schema: pa.Schema
@@ -155,7 +155,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Parts:
-    """The rows of a table in parts: row groups of files, and who works on them.
+    """The rows of a table in parts: row groups of files, with the engine that processes them.
 
     Attributes
     ----------
@@ -179,7 +179,7 @@ class Parts:
 
     @property
     def masked(self) -> str | None:
-        """A column of doubles that is under a stream where it is written."""
+        """A column of doubles that is encrypted by a stream in files."""
         return self.reader.masked
 
     @property
@@ -198,14 +198,14 @@ class Parts:
         return list(self.schema.names)
 
     def map(self, work: Callable[[Part], T], columns: Sequence[str]) -> list[T]:
-        """Return what work makes of each split, in their order."""
+        """Return the results of `work` for each split, in the order of the splits."""
         reader = self.reader
         return self.workers.each(
             self.splits, lambda split, secret: work(reader.part(split, columns, secret))
         )
 
     def gather(self, deal: Deal, work: Callable[[Part], T], columns: Sequence[str]) -> dict[int, T]:
-        """Bring rows together; return something small of each new part."""
+        """Bring rows together; return a small result from each new part."""
         reader = self.reader
 
         def scatter(split: Split, secret: bytes) -> Iterator[tuple[int, pa.Table]]:
@@ -233,7 +233,7 @@ class Parts:
     def regroup(
         self, deal: Deal, finish: Finish, columns: Sequence[str], *, masked: str | None = None
     ) -> "Parts":
-        """Write new parts to files in the private directory, one column under a stream."""
+        """Regroup rows into files in the private directory, with one column encrypted."""
         where = str(self.workers.scratch.new_file("part"))
 
         def keep(part: Part) -> tuple[str, int, bytes | None, pa.Schema]:
@@ -319,7 +319,7 @@ def by_key(keys: NDArray[np.uint64], parts: int) -> IntArray:
 
 
 def mask_column(table: pa.Table, name: str, secret: bytes) -> tuple[pa.Table, bytes]:
-    """Return a table with a column of doubles under a stream, and the nonce of the stream."""
+    """Return a table with a column of doubles encrypted by a stream, and the stream's nonce."""
     nonce, place = token_bytes(16), table.column_names.index(name)
     shown = table.column(name).to_numpy().astype("<f8").tobytes()
     hidden = pa.array(np.frombuffer(masked(secret, nonce, shown), dtype="<i8"))

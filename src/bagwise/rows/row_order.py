@@ -30,7 +30,7 @@ def secret_order(n_rows: int, source: NoiseSource) -> IntArray:
 
 
 def feature_order(table: pa.Table, names: Sequence[str], source: NoiseSource) -> IntArray:
-    """Return the order of the rows by their features, those that are equal in all in secret order.
+    """Return the order of the rows by their features; rows equal in all are in secret order.
 
     >>> from bagwise.rng import SecureNoise
     >>> table = pa.table({"x": [3, 1, 2], "y": [0, 0, 0]})
@@ -64,7 +64,7 @@ def inverse_order(order: IntArray) -> IntArray:
 
 
 def mid_ranks(values: AnyArray) -> FloatArray:
-    """Return the rank of each value from 1 on; those that are equal share the mean of their ranks.
+    """Return the rank of each value from 1 on; equal values share the mean of their ranks.
 
     As scipy's ``rankdata`` does, whose module takes half a second to import.
 

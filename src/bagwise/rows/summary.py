@@ -1,7 +1,7 @@
 """Summaries of columns for encoders, which add up exactly over the parts of a table.
 
 A table may come as many files, and be counted on many machines. Everything here is counted or added
-without rounding, so that neither the parts nor their order can show in the result.
+without rounding, so that the result depends neither on the parts nor on their order.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _BLOCK = 2**24  # so many halves of a double's bits add up to less than 2**53
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """Facts about one column, or about a part of it; those of two parts add up with ``+``.
+    """Facts about one column, or about part of it; those of two parts add up with ``+``.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class ColumnSummary:
     rows, missing : int
         A number that is NaN is missing.
     total : int
-        Sum of the numbers that are there, in units of 2**-1126.
+        Sum of the numbers that are not missing, in units of 2**-1126.
     is_huge : bool
         Whether a number is infinite, or too large to compute with.
     levels : pyarrow.Table or None
@@ -62,7 +62,7 @@ class ColumnSummary:
 
     @classmethod
     def of(cls, name: str, column: pa.ChunkedArray, *, whole: bool = False) -> Self:
-        """Summarise a column; of a `whole` one nobody needs the sum unless something is missing."""
+        """Summarise a column; the sum of a `whole` one is only computed if something is missing."""
         kind, rows, missing, total, huge = column.type, len(column), column.null_count, 0, False
         levels, low, high = None, np.inf, -np.inf
         if is_numeric(kind):
@@ -104,7 +104,7 @@ class ColumnSummary:
 
     @property
     def mean(self) -> float:
-        """Mean of the numbers that are there: their exact sum, rounded once, by their count."""
+        """Mean of the numbers that are not missing: their exact sum over their count."""
         return float(self.total / 2**_UNIT_BITS) / (self.rows - self.missing)
 
     @property
@@ -116,7 +116,7 @@ class ColumnSummary:
 
     @property
     def looks_like_a_key(self) -> bool:
-        """Whether the column is there in most rows, and different in each of them."""
+        """Whether the column has a value in most rows, and a different one in each of them."""
         return self.keys is not None and 2 * len(self.keys) > self.rows > 1
 
 
@@ -147,7 +147,7 @@ def exact_sum(values: FloatArray) -> int:
 
 
 def _few_values(column: pa.ChunkedArray) -> pa.Array | None:
-    """Return the different values that are there, unless there are more than `MOST_VALUES`."""
+    """Return the different values, missing ones aside, unless there are more than `MOST_VALUES`."""
     if pa.types.is_nested(column.type):
         return None
     # A first stretch settles it for most columns of measurements.

@@ -21,10 +21,10 @@ from bagwise.rows.summary import ColumnSummary
 
 
 class Rows:
-    """The rows of a table in an order of their own: in memory, of which no second copy is made.
+    """The rows of a table in memory, in an order of their own and without a second copy.
 
-    What is called as in Arrow does what it does there: whoever looks at one column after the other
-    takes a table, too. `opening.SpilledRows` has the same for rows on disk.
+    Methods named as in Arrow do the same as there: code that reads one column after the other
+    also takes a table. `opening.SpilledRows` has the same interface for rows on disk.
 
     >>> import numpy as np
     >>> rows = Rows(pa.table({"x": [10, 20, 30]})).take(np.array([2, 0]))
@@ -92,7 +92,7 @@ class Rows:
         return {name: ColumnSummary.of(name, read(name), whole=True) for name in names}
 
     def hand_over(self, names: Sequence[str]) -> pa.Table:
-        """Return columns as they leave, and forget them: these rows are not used again."""
+        """Return the published columns, and forget them: these rows are not used again."""
         leaving = {}
         for name in names:
             # Categories leave as plain values: a list of levels may name some that no row here has.
@@ -103,7 +103,7 @@ class Rows:
 
 
 def read_rows(source: Any, *, named: Iterable[str] = ()) -> Rows:
-    """Return the rows of a file or a frame; rows as they are.
+    """Read the rows of a file or a frame; return rows unchanged.
 
     >>> read_rows(pa.table({"x": [1, 2]})).num_rows
     2
@@ -135,7 +135,7 @@ def read_table(source: Any, *, index_names: Iterable[str] = ()) -> pa.Table:
 
 
 def choose_columns(table: pa.Table, wanted: Collection[str]) -> list[str]:
-    """Return the columns that count; refuse names that are cells, doubled or missing."""
+    """Return the columns that are used; refuse names that are cells, duplicated or missing."""
     refuse_cells_as_names(table.column_names, wanted, NUMBERED)
     refuse_doubled_columns(table)
     if any(not name.strip() for name in table.column_names):
@@ -153,7 +153,7 @@ def refuse_empty(n_rows: int, n_columns: int) -> None:
 def write_table(rows: pa.Table | Iterable[pa.Table], path: Path, *, force: bool = False) -> int:
     """Write a table as Parquet or CSV, by the ending of `path`, whole or not at all.
 
-    It may come in parts, of which there is one at least; none is kept. Return the number of rows.
+    It may come as one part or more, none of which is kept. Return the number of rows.
     """
     parts = iter([rows] if isinstance(rows, pa.Table) else rows)
     match path.suffix.lower():

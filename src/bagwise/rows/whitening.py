@@ -11,9 +11,9 @@ privacy noise, a distance or a prior must not take it for a direction of its own
 farther below (`rounding`). Only those who solve equations go down to there, since what they are
 asked for is the solution, with intervals that say how little it is worth.
 
-Blocks: a matrix in memory, or one that is encoded block by block, is gone through here
-(`over_blocks`). One whose rows are in parts (`matrix`) does the work where they are, and hands back
-what came of it, put together by `merge` as far as it is in one place: so what is asked of a block
+Blocks: a matrix in memory, or one that is encoded block by block, is processed here
+(`over_blocks`). One whose rows are in parts (`matrix`) is processed where the rows are, and the
+results come back, combined by `merge` as far as they are on one machine; so the result for a block
 must be small.
 """
 
@@ -63,7 +63,7 @@ class BlockedRows(ABC):
 def over_blocks(
     X: Any, work: Callable[[FloatArray], T], merge: Callable[[T, T], T] = operator.add
 ) -> Iterator[T]:
-    """Yield what work makes of each block of X, or of several, merged.
+    """Yield the result of `work` for each block of X, or for several blocks, merged.
 
     >>> [part.tolist() for part in over_blocks(np.ones((3, 2)), np.sum)]
     [6.0]
@@ -81,7 +81,7 @@ def over_labelled_blocks(
     work: Callable[[FloatArray, FloatArray], T],
     merge: Callable[[T, T], T] = operator.add,
 ) -> Iterator[T]:
-    """Yield what work makes of blocks of X and their labels; X on many machines has its own."""
+    """Yield the results of `work` for blocks of X and their labels; X in parts brings its own."""
     if isinstance(X, BlockedRows):
         yield from X.over(work, merge, labelled=True)
         return
@@ -93,7 +93,7 @@ def over_labelled_blocks(
 
 
 def rounding(size: int) -> float:
-    """Return what is rounding in an eigenvalue of a matrix of this size, relative to the largest.
+    """Return the rounding error of an eigenvalue of such a matrix, relative to the largest one.
 
     >>> rounding(10) < RANK_TOLERANCE / 500
     True
@@ -103,7 +103,7 @@ def rounding(size: int) -> float:
 
 @dataclass(frozen=True)
 class Axes:
-    """The directions in which columns differ, in units of the columns' own spread.
+    """The directions in which columns differ, in units of the columns' standard deviations.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Axes:
 
     @property
     def spread(self) -> FloatArray:
-        """What the columns are divided by: their spread, and 1 for those that do not differ."""
+        """The divisors of the columns: their standard deviations, and 1 for constant columns."""
         return np.divide(1.0, self.units, out=np.ones_like(self.units), where=self.units > 0)
 
     @property
@@ -173,7 +173,7 @@ def principal_axes(
 
 @dataclass(frozen=True)
 class Moments:
-    """Number, mean and squares of rows; those of two sets of rows add up with ``+``.
+    """Count, mean and squares of rows; those of two sets of rows add up with ``+``.
 
     Attributes
     ----------
@@ -193,7 +193,7 @@ class Moments:
 
     @classmethod
     def of(cls, X: FloatArray) -> Self:
-        """Return the moments of a block of rows, of which there is one at least."""
+        """Return the moments of a non-empty block of rows."""
         mean = X.mean(axis=0)
         return cls(X.shape[0], mean, _products(X, mean=mean))
 
@@ -225,8 +225,8 @@ class Moments:
 class Columns:
     """The columns of X, (n, d), dense or scipy sparse; moments are added up over blocks of rows.
 
-    With `order`, over the rows in that order: then even rounding does not depend on how X was
-    ordered.
+    With `order`, sums run over the rows in that order, so that even rounding does not depend on how
+    X was ordered.
 
     Examples
     --------

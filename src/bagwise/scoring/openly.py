@@ -118,7 +118,7 @@ def evaluate_rows(
 
 
 def _as_classes(labels: FloatArray, predicted: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return marks and chances of classes; none for labels that are neither classes nor 0 and 1."""
+    """Return marks and chances of classes; None for labels that are neither classes nor 0 and 1."""
     if labels.ndim == 2:
         return labels, predicted
     chances = np.all((predicted >= 0) & (predicted <= 1))

@@ -74,7 +74,7 @@ class _EvaluationFile(Record, frozen=True):
 
 @dataclass(frozen=True)
 class PrivateScores:
-    """A mean loss with privacy noise on it, and what is promised about the labels behind it.
+    """A mean loss with privacy noise on it, and the guarantee about the labels behind it.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ class PrivateScores:
         return scores
 
     def check(self) -> None:
-        """Recompute what follows from the certificate; raise CertificateError where it differs."""
+        """Recompute what follows from the certificate; raise CertificateError if it differs."""
         if self.certificate.covers != self.digest:
             raise CertificateError("the certificate belongs to other scores.")
         losses = [e for e in self.certificate.events if e.hides == "mean loss"]

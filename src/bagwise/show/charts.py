@@ -245,7 +245,7 @@ def histogram(edges: FloatArray, counts: IntArray, *, title: str) -> Chart:
 
 
 def _bags_by(x: Any, rows: Rows, named: list[str]) -> Chart:
-    """Draw the number of bags in each of some rows as a bar; `named` says which bar it is."""
+    """Draw the number of bags for each of several values as a bar; `named` labels the bars."""
     alt = altair("a plot of bags")
     y = alt.Y("bags:Q", title="bags", axis=alt.Axis(tickMinStep=1, tickCount=5))
     base = alt.Chart(alt.InlineData(rows), height=200)

@@ -42,7 +42,7 @@ _NAME = re.compile(r"""\b(id="|url\(#|href="#)""")
 
 
 def altair(what: str) -> Any:
-    """Return the plotting library, or say which extra `what` needs.
+    """Return the plotting library, or report which extra `what` needs.
 
     Its charts keep their scripts within the pages that they are saved as.
     """
@@ -57,7 +57,7 @@ def altair(what: str) -> Any:
 
 @cache
 def _offline(kind: Any) -> Any:
-    """Return a kind of chart whose pages load nothing: Altair's ask a host for their scripts."""
+    """Return a chart class whose pages load nothing: Altair's own load scripts from a host."""
 
     def save(self: Any, fp: Any, format: Any = None, **options: Any) -> None:
         if (format or str(fp).rpartition(".")[2]) == "html":
@@ -76,7 +76,7 @@ def colour(role: str) -> str:
 
 
 def safe_name(text: str) -> str:
-    """Return a name for a chart. Notebooks hold names within a script, which none may end."""
+    """Return a safe chart name: notebooks put names into a script, which no name may end."""
     return printable(text).replace("<", "‹")
 
 

@@ -44,7 +44,7 @@ class Grid:
 
     @property
     def shape(self) -> str:
-        """Name what a style sheet should know: too wide for a phone, many columns, long names.
+        """Return style-sheet classes: too wide for a phone, many columns, long names.
 
         >>> Grid([("claim", "verdict"), ("random bags are better than sorted ones", "fails")]).shape
         'long'
@@ -61,7 +61,7 @@ class Grid:
 
     @property
     def aligned(self) -> list[bool]:
-        """Tell for each column whether it holds numbers, which stand to the right."""
+        """Return for each column whether it holds numbers, which are aligned to the right."""
         return [
             all(_NUMBER.fullmatch(cell) for cell in column)
             for column in zip(*self.rows[1:], strict=True)
@@ -70,7 +70,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart, what it shows in words, and the numbers behind it.
+    """A chart, its description in words, and the numbers behind it.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ _listener: ContextVar[OnProgress] = ContextVar("listener", default=_ignore_progr
 
 
 def report_progress(what: str, share: float) -> None:
-    """Tell whoever listens that `what` is done to this share, 0 to 1."""
+    """Report to listeners that `what` is done to this share, 0 to 1."""
     _listener.get()(what, share)
 
 
@@ -46,7 +46,7 @@ def progress_to(listener: OnProgress) -> Iterator[None]:
 
 
 class Stages:
-    """Each step of a procedure under a name that a reader of a progress bar or an error knows.
+    """Named steps of a procedure, as shown by a progress bar or in an error.
 
     >>> seen = []
     >>> stage = Stages(seen.append)
@@ -60,6 +60,6 @@ class Stages:
         self.on_stage = on_stage
 
     def __call__(self, name: str) -> Shield:
-        """Announce `name`; what is done in its context withholds the text of unforeseen errors."""
+        """Announce `name`; inside its context the text of unforeseen errors is withheld."""
         self.on_stage(name)
         return Shield(lambda error: StageError(name, error))

@@ -12,7 +12,7 @@ import numpy as np
 
 
 def shrunk(risk: float, signal: float) -> float:
-    """Return what a risk becomes if estimates are shrunk as the signal deserves.
+    """Return the risk after estimates are shrunk by the factor that is optimal for the signal.
 
     With a signal of variance s and an error of variance r, the posterior mean is s / (s + r) times
     the estimate, and off by s r / (s + r): never more than the signal, however loud the noise.
@@ -24,7 +24,7 @@ def shrunk(risk: float, signal: float) -> float:
 
 
 def signal_of_shrunk(variance: float, risk: float) -> float:
-    """Return the variance of the signal, where shrunken predictions have this variance.
+    """Return the variance of the signal at which shrunken predictions have this variance.
 
     They have s^2 / (s + r), which is solved for s.
 
@@ -36,13 +36,13 @@ def signal_of_shrunk(variance: float, risk: float) -> float:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How well single rows are predicted.
+    """The accuracy of predictions on single rows.
 
     Attributes
     ----------
     error : float or None
-        Root mean square of the label of a row minus its prediction. None where nobody knows how
-        much single labels vary.
+        Root mean square of the label of a row minus its prediction. None if the variation of
+        single labels is unknown.
     with_labels : float or None
         The same for a model that was fitted to the true labels of all rows.
     kept : float
@@ -88,7 +88,7 @@ class Accuracy:
 
     @property
     def about(self) -> str:
-        """The same within a sentence."""
+        """The same, worded for use within a sentence."""
         return self.share if self.kept > 0.99 else f"about {self.share}"
 
     def __str__(self) -> str:

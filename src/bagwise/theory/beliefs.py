@@ -13,9 +13,9 @@ columns without a tail are hardly told apart.
 In white coordinates ``V`` the belief is ``V' diag(1 / kurtosis) V``, scaled so that the whole
 signal has variance 1. Where all columns have the same kurtosis, all directions are alike.
 
-**What a linear model leaves.** Real labels do not follow a linear model exactly. How far bags are
-led astray by that can be told from the features: write what the model leaves as a random function g
-of the features, and see what an estimator on these bags makes of the bag means of g. Here are draws
+**The misfit of a linear model.** Real labels do not follow a linear model exactly. How much this
+misleads bags can be seen from the features: write the misfit as a random function g of the
+features, and see what an estimator on these bags makes of the bag means of g. Here are draws
 of g: waves of two lengths (random Fourier features, draws from a smooth Gaussian process), squares
 of random directions, and products of two. Labels have bounds, so functions do: beyond three
 standard deviations a direction counts as three. Each is made orthogonal to the columns and the
@@ -68,7 +68,7 @@ def signal_root(X: FloatArray) -> FloatArray:
 
 
 def draw_misfit(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Return draws of what a linear model leaves, (n, functions), for white rows (n, r).
+    """Return draws of the misfit of a linear model, (n, functions), for white rows (n, r).
 
     Functions that the columns explain are left out, and none may be left: of rows that are all 0
     or 1 in one column, a linear model explains whatever there is.

@@ -9,7 +9,7 @@ bias           bags whose rows differ in their expected label, under a loss that
 choice         for picks: which row it was
 label_noise    the noise of the rows' labels
 privacy        the noise that was added to the bag labels
-misfit         what a linear model leaves of the expected labels, where it is thought of at all
+misfit         the part of the expected labels outside the linear model, if it is considered
 =============  ==================================================================================
 
 For other families the estimator is linear in the bag labels to first order, around the true theta.
@@ -189,7 +189,7 @@ class TrueModel:
         label_kind: LabelKind,
         noise_sd: float | FloatArray,
     ) -> "TrueModel":
-        """Check what is given, and leave out the rows that are in no bag."""
+        """Check the arguments, and drop the rows that are in no bag."""
         theta = np.asarray(theta, dtype=np.float64)
         if family.has_classes:
             raise StrategyError("the risk of classes is not derived here. Name one class instead.")
@@ -252,7 +252,7 @@ def linearised(problem: TrueModel, loss: str, weights: str) -> tuple[FloatArray,
 
 
 def _inverse(matrix: FloatArray) -> FloatArray:
-    """Return the inverse; raise where some direction is not determined at all."""
+    """Return the inverse; raise an error if some direction is not determined at all."""
     matrix = (matrix + matrix.T) / 2
     axes = principal_axes(matrix, tolerance=rounding(len(matrix)))
     if not axes.units.all():
@@ -277,7 +277,7 @@ def _scaled(rows: FloatArray, values: FloatArray) -> FloatArray:
 
 
 def rows_in_bags(X: FloatArray, bags: Bags) -> tuple[FloatArray, Bags]:
-    """Check X and leave out the rows that are in no bag; bags keep their numbers."""
+    """Check X and drop the rows that are in no bag; bags keep their numbers."""
     X = np.asarray(X, dtype=np.float64)
     if X.ndim != 2 or X.shape[0] != bags.n_rows:
         raise BagsError(f"X must have one row for each of {bags.n_rows} rows, got {X.shape}.")
@@ -299,7 +299,7 @@ def noise_per_bag(noise_sd: float | FloatArray, bags: Bags) -> FloatArray:
 
 @dataclass(frozen=True)
 class BagMoments:
-    """What bags keep of rows in white coordinates, and of what a linear model leaves.
+    """The moments that bags keep of rows in white coordinates, and of the misfit of a linear model.
 
     Attributes
     ----------
@@ -358,7 +358,7 @@ class BagMoments:
         )
 
     def grown(self, times: float) -> "BagMoments":
-        """Return what as many bags would keep if each had `times` as many rows of the same kind.
+        """Return the moments of as many bags with `times` as many rows of the same kind each.
 
         A mean of few rows differs from that of its kind by chance: by the variance inside over
         their number. So means of more rows differ less from each other, by just that.
@@ -393,7 +393,7 @@ def _sums_and_spread(
 def _grow(
     means: FloatArray, spread: FloatArray, sizes: FloatArray, times: float
 ) -> tuple[float, FloatArray]:
-    """Return what bag means shrink by with `times` as many rows, and the variance inside then."""
+    """Return the factor by which bag means shrink, and the new variance inside bags."""
     # Of the kind of a bag's rows, not of the few that are there.
     inside = spread * sizes / np.maximum(sizes - 1, 1)
     between = float(sizes @ np.einsum("ij,ij->i", means, means))
@@ -484,7 +484,7 @@ def _misfit_error(
     squares: FloatArray,
     repeats: float,
 ) -> float:
-    """Return the expected squared error by a misfit of variance 1, averaged over its draws.
+    """Return the expected squared error due to a misfit of variance 1, averaged over its draws.
 
     Repeated bags are other bags with the same expected misfit. What their means have by chance, a
     variance inside over a size, is another draw in each and averages out as noise does.

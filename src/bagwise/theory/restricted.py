@@ -64,13 +64,13 @@ from bagwise._types import FloatArray
 
 @dataclass(frozen=True)
 class Size:
-    """What is believed of tau^2 before the labels: never above `most`, seldom far above `usual`."""
+    """The belief about tau^2 before the labels: never above `most`, seldom far above `usual`."""
 
     most: float = np.inf
     usual: float = np.inf
 
     def over(self, factor: float) -> Self:
-        """Return the belief about tau^2 over a factor."""
+        """Return the belief about tau^2 divided by a factor."""
         return replace(self, most=self.most / factor, usual=self.usual / factor)
 
 
@@ -106,7 +106,7 @@ class Spectrum:
         free: FloatArray,
         log_determinant: float = 0.0,
     ) -> Self:
-        """Take out what is free, and turn the slopes into independent directions.
+        """Project out the free coefficients, and rotate the slopes into independent directions.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class Spectrum:
         return np.asarray(self.rest - fitted + np.sum(np.log1p(inner), axis=-1) - log_variance)
 
     def best(self, size: Size = ANY) -> tuple[float, float]:
-        """Return the log tau^2 with the least objective under a belief about it, and that."""
+        """Return the log tau^2 with the least objective under a belief, and that objective."""
         seen = self.values > 1e-12 * self.values.max(initial=0.0)
         if not seen.any():  # nothing is said about any slope
             return 0.0, float(self.objective(np.zeros(())))
@@ -153,7 +153,7 @@ class Spectrum:
 def without_free(
     gram: FloatArray, score: FloatArray, *, basis: FloatArray, free: FloatArray
 ) -> tuple[FloatArray, FloatArray, float]:
-    """Return information and score of the slopes, what is free being at its best.
+    """Return information and score of the slopes, with the free coefficients at their optimum.
 
     And by how much that changes minus twice the restricted log likelihood without slopes.
 
@@ -173,7 +173,7 @@ def without_free(
 
 
 def minimum(objective: Callable[[FloatArray], FloatArray], grid: FloatArray) -> tuple[float, float]:
-    """Return where a function of one number is least, and its value there."""
+    """Return the minimiser of a function of one number, and its minimum."""
     values = objective(grid)
     at = int(np.argmin(values))
     around = grid[max(0, at - 1)], grid[min(grid.size - 1, at + 1)]
@@ -249,7 +249,7 @@ def root_of(importance: FloatArray, features: FloatArray, classes: int = 1) -> F
 
 
 def mean_square(root: FloatArray) -> float:
-    """Return by how much slopes vary on average, tau being 1."""
+    """Return the mean variance of slopes for tau = 1."""
     return float(np.mean(np.sum(root**2, axis=1)))
 
 
@@ -265,7 +265,7 @@ class _Belief:
 
 @dataclass(frozen=True)
 class _Told:
-    """What the labels tell of the slopes; see `weigh_features`."""
+    """The information of the labels about the slopes; see `weigh_features`."""
 
     information: FloatArray
     score: FloatArray
@@ -288,7 +288,7 @@ class _Told:
         return _Belief(importance, root, float(np.exp(log_variance)), unlikely + surprise)
 
     def likely_importance(self, belief: _Belief) -> FloatArray:
-        """Return the l_j that go with slopes as they are believed to be after the labels."""
+        """Return the l_j implied by the posterior belief about the slopes."""
         means, covariance = self._posterior(belief)
         squares = np.sum(means**2, axis=0) + covariance
         return np.asarray((FREEDOM + squares / belief.variance) / (FREEDOM + self.classes))
@@ -299,7 +299,7 @@ class _Told:
         return np.asarray(1 - self._posterior(belief)[1] / before)
 
     def _posterior(self, belief: _Belief) -> tuple[FloatArray, FloatArray]:
-        """Return what labels tell of the b_j: means, (q, d), and variances added up, (d,).
+        """Return the posterior of the b_j: means, (q, d), and summed variances, (d,).
 
         With ``a = features'b`` and L L' the covariance of a, tau being 1, x = L^-1 a is N(0, I)
         before the labels, and ``E b = l features L^-T x``. Where there are more features than

@@ -20,14 +20,14 @@ class Exponential(Law, frozen=True, tag="exponential"):
     epsilon: float
 
     def curve(self, move: Move) -> StepCurve:
-        """Return that of a coin; epsilons of several units add up."""
+        """Return the curve of a coin; epsilons of several units add up."""
         return pure_curve(self.epsilon * move.times)
 
     def pure_epsilon(self, move: Move) -> Fraction:
-        """Return what a choice costs."""
+        """Return the cost of a choice."""
         return Fraction(self.epsilon) * move.times
 
     def is_possible(self, move: Move) -> bool:
-        """Tell whether it means anything."""
+        """Return whether its parameters are meaningful."""
         del move
         return 0 < self.epsilon <= MEANINGLESS_EPSILON

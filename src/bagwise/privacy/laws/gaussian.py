@@ -54,7 +54,7 @@ class Gaussian(Scaled, frozen=True, tag="gaussian"):
         return discrete_gaussian(count, scale=self.scale, source=source)
 
     def within(self, steps: FloatArray) -> FloatArray:
-        """Return an upper bound of the chance of so many steps at most.
+        """Return an upper bound of the probability of at most so many steps.
 
         Its weights fall on both sides of 0, so that their sum over whole numbers is at most the
         largest one plus their integral; and the sum of all is at least their integral (Canonne,
@@ -64,7 +64,7 @@ class Gaussian(Scaled, frozen=True, tag="gaussian"):
         return np.asarray(np.minimum(1.0, integral + 1 / (self.scale * np.sqrt(2 * np.pi))))
 
     def beyond(self, steps: FloatArray) -> FloatArray:
-        """Return an upper bound of the chance of so many steps up or more.
+        """Return an upper bound of the probability of so many steps up, or more.
 
         The mean of exp(t Z) is at most that of Gaussian noise of the same scale, since Gaussian
         weights on whole numbers add up to most where the peak is on one of them (Canonne, Kamath

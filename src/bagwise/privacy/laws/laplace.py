@@ -31,7 +31,7 @@ class Laplace(Scaled, frozen=True, tag="laplace"):
         return LaplaceCurve(move.steps * move.times, self.scale)
 
     def pure_epsilon(self, move: Move) -> Fraction:
-        """Return what a move costs; several are one that goes as far."""
+        """Return the cost of a move; several moves cost as much as one of their total length."""
         return Fraction(move.steps * move.times, self.scale)
 
     @property

@@ -29,14 +29,14 @@ LARGEST_COUNT = 2**48
 
 
 class Move(NamedTuple):
-    """How far the labels of a unit move a hidden answer: `times` moves by `steps` at most each."""
+    """How far the labels of a unit move a hidden answer: `times` moves of at most `steps` each."""
 
     steps: int = 1
     times: int = 1
 
 
 class Law(Record, frozen=True, kw_only=False, tag_field="kind"):
-    """A distribution, what a move costs under it, and how it is drawn."""
+    """A noise distribution, the cost of a move under it, and its sampler."""
 
     norm: ClassVar[Norm]
     needs_delta: ClassVar[bool] = False
@@ -45,17 +45,17 @@ class Law(Record, frozen=True, kw_only=False, tag_field="kind"):
 
     @classmethod
     def called(cls) -> str:
-        """Return the name that certificates and ``noise=`` know it by."""
+        """Return its name in certificates and ``noise=``."""
         return str(attrgetter("__struct_config__.tag")(cls))
 
     @property
     def kind(self) -> str:
-        """The name that certificates and ``noise=`` know it by."""
+        """Its name in certificates and ``noise=``."""
         return self.called()
 
     @classmethod
     def least(cls, move: Move, cost: Fraction | float) -> Self | None:
-        """Return the least noise that makes a move cost so much; None if it cannot be drawn.
+        """Return the least noise with which a move costs this much; None if it cannot be drawn.
 
         The cost is an epsilon, or mu for a law that needs a delta.
         """
@@ -72,7 +72,7 @@ class Law(Record, frozen=True, kw_only=False, tag_field="kind"):
 
     @abstractmethod
     def pure_epsilon(self, move: Move) -> Fraction | None:
-        """Return what a move costs without a delta; None if it needs one."""
+        """Return the cost of a move without a delta; None if it needs one."""
 
     def growth(self, move: Move) -> float:
         """Return ``exp(epsilon) - 1`` for the pure epsilon of a move."""
@@ -80,7 +80,7 @@ class Law(Record, frozen=True, kw_only=False, tag_field="kind"):
 
     @abstractmethod
     def is_possible(self, move: Move) -> bool:
-        """Tell whether anything could have been drawn with these parameters for such a move."""
+        """Return whether noise with these parameters could have been drawn for such a move."""
 
     @property
     def sd(self) -> float:
@@ -131,7 +131,7 @@ class Noise(Law, frozen=True):
 
 
 class Scaled(Noise, frozen=True):
-    """Noise that is proportional to a whole scale, and a move costs as much as it is long in it."""
+    """Noise proportional to a whole scale; the cost of a move is its length over the scale."""
 
     largest: ClassVar[int]
 
@@ -139,7 +139,7 @@ class Scaled(Noise, frozen=True):
 
     @classmethod
     def least(cls, move: Move, cost: Fraction | float) -> Self:
-        """Return the least noise that makes a move cost this epsilon, or this mu."""
+        """Return the least noise with which a move costs this epsilon, or this mu."""
         # In fractions: a quotient of doubles that should be whole may end just below it.
         return cls(whole_scale(move.steps * move.times / cost, largest=cls.largest))
 
@@ -168,6 +168,6 @@ def whole_scale(scale: float | Fraction, *, largest: int) -> int:
 
 
 def below(value: Fraction) -> float:
-    """Return the largest double that is not above a fraction, or the one before."""
+    """Return the largest double that is not above a fraction, or the one just below it."""
     near = float(value)
     return near if Fraction(near) <= value else math.nextafter(near, 0.0)

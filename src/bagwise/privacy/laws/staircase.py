@@ -74,7 +74,7 @@ class Staircase(Noise, frozen=True, dict=True, tag="staircase"):
 
     @classmethod
     def least(cls, move: Move, cost: Fraction | float) -> Self | None:
-        """Return the least noise that makes a move cost this epsilon."""
+        """Return the least noise with which a move costs this epsilon."""
         if move.steps > LARGEST_SCALE:
             return None
         # In fractions, as for Laplace noise.
@@ -154,12 +154,12 @@ class Staircase(Noise, frozen=True, dict=True, tag="staircase"):
 
     @cached_property
     def fall(self) -> float:
-        """What a step falls by: b."""
+        """The factor by which each step is lower than the last: b."""
         return math.exp(-self.shift / self.scale)
 
     @cached_property
     def _drop(self) -> float:
-        """1 - b."""
+        """The relative fall of each step: 1 - b."""
         return -math.expm1(-self.shift / self.scale)
 
     @cached_property
@@ -188,7 +188,7 @@ class Staircase(Noise, frozen=True, dict=True, tag="staircase"):
 
     @cached_property
     def exceeding(self) -> float:
-        """The chance that a move by D costs the whole epsilon: a."""
+        """The probability that a move by D costs the whole epsilon: a."""
         highest = min(self.shift, 2 * self.inner - 1)
         middle = highest + (self.shift - highest) * self.fall  # D numbers are on two steps at most
         return self.top * middle / self._drop
@@ -260,7 +260,7 @@ def _reach(epsilon: float, spread: float) -> int:
 
 
 class _Edge(NamedTuple):
-    """Where a step ends, as the normals around residuals see it: the tail beyond it, and a peak."""
+    """The end of a step as seen by normals around residuals: the tail beyond it, and a peak."""
 
     right: AnyArray
     tail: FloatArray

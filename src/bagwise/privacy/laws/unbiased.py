@@ -91,7 +91,7 @@ class ChannelCurve:
 
 
 def _upper_hull(x: IntArray, y: IntArray) -> tuple[IntArray, IntArray]:
-    """Return those of some points that are above all lines between others, from the left on."""
+    """Return the points that lie above all lines between others, from the left on."""
     order = np.lexsort([-y, x])
     x, y = x[order], y[order]
     rises = np.flatnonzero(np.diff(np.maximum.accumulate(y), prepend=-1) > 0)
@@ -209,7 +209,7 @@ class Unbiased(Law, frozen=True, dict=True, tag="unbiased"):
         return math.sqrt(float(np.mean(error(0.0) + 4 * error(0.5) + error(1.0)) / 6))
 
     def scores(self, move: Move, count: int, source: NoiseSource, *, moved: bool) -> FloatArray:
-        """Draw for the two labels that are told apart best, by how much better each fits."""
+        """Draw scores for the two labels easiest to tell apart: how much better each one fits."""
         del move
         logs = np.log(np.array(self.chances, dtype=np.float64))
         column = int(np.argmax(np.ptp(logs, axis=0)))
@@ -241,7 +241,7 @@ def _solved(epsilon: float) -> tuple[tuple[float, ...], tuple[tuple[int, ...], .
 
 
 def _candidates(epsilon: float) -> FloatArray:
-    """Return numbers that may be reported: between the bounds, and as far out as the best go."""
+    """Return the numbers that may be reported: within the bounds, and some way beyond them."""
     inside = np.linspace(0.0, 1.0, 2 * POINTS - 1)
     beyond = (2 / math.expm1(epsilon) + 2 / (POINTS - 1)) * np.linspace(0, 1, _SIDE + 1)[1:]
     return np.concatenate([-beyond[::-1], inside, 1 + beyond])

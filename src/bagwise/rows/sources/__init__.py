@@ -1,7 +1,7 @@
 """Sources of tables: files, directories, frames, streams, pipes and databases.
 
-`open_source` says which `Source` something is, by what it is called or what it can do: nothing is
-read yet.
+`open_source` finds the `Source` class for an object, by its name or its methods; nothing is read
+yet.
 """
 
 import sys
@@ -31,7 +31,7 @@ _FILES: dict[Kind, Callable[[Files], Source]] = {
 
 
 def open_source(source: Any) -> Source:
-    """Return the source that something is; nothing is read but names.
+    """Return the source for an object or a path; only names are read.
 
     >>> import pyarrow as pa
     >>> type(open_source(pa.table({"x": [1]}).to_reader())).__name__

@@ -1,4 +1,4 @@
-"""CSV and TSV: one file or many, packed ones, and what is piped in; their dialect is found out."""
+"""CSV and TSV: one file or many, compressed or piped in; the dialect is detected."""
 
 import re
 import sys
@@ -32,7 +32,7 @@ _GLANCE = 100  # cells that show whether a column of text is worth a closer look
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file, or what was piped in: its bytes, unpacked if they are packed."""
+    """A text file or piped input: its bytes, decompressed if they are compressed."""
 
     name: str
     content: Path | pa.Buffer
@@ -46,24 +46,24 @@ class TextFile:
         return pa.CompressedInputStream(raw, "gzip") if packed else raw
 
     def head(self) -> tuple[bytes, bool]:
-        """Return the beginning, and whether it is all."""
+        """Return the beginning, and whether it is the whole content."""
         with Shield(lambda _: self.unreadable()), self.open() as stream:
             found = stream.read(LOOKED_AT + 1)
         return found[:LOOKED_AT], len(found) <= LOOKED_AT
 
     def unreadable(self) -> TableError:
-        """Say that this is no CSV."""
+        """Return the error for content that is not CSV."""
         return TableError(
             f"{self.name} cannot be read as CSV: it is damaged, cut short or another format."
         )
 
 
 class Csv(Source):
-    r"""CSV or TSV files whose details are said, not found out.
+    r"""CSV or TSV files whose details are stated, not detected.
 
-    Encoding, delimiter and decimal mark are found out where they are not given; what could be read
-    in two ways is refused. Text is UTF-8, or UTF-16 with or without a mark; other encodings are to
-    be said. Packed files (gzip) are unpacked.
+    Encoding, delimiter and decimal mark are detected unless they are given; files that could be
+    read in two ways are refused. Text is UTF-8, or UTF-16 with or without a mark; other encodings
+    must be stated. Compressed files (gzip) are decompressed.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class Csv(Source):
 
 
 class Piped(Source):
-    """Standard input: CSV, Parquet or Arrow, told by its first bytes."""
+    """Standard input: CSV, Parquet or Arrow, recognised by its first bytes."""
 
     def read(self, wanted: Collection[str] = ()) -> pa.Table:
         """Return what is piped in."""
@@ -134,7 +134,7 @@ _PIPED: tuple[tuple[bytes, str, Callable[[Any], pa.Table]], ...] = (
 
 
 def read_standard_input() -> pa.Buffer:
-    """Return everything that is piped in; it is there once."""
+    """Return all piped input; it can be read only once."""
     stream = getattr(sys.stdin, "buffer", None)
     if stream is None or sys.stdin.isatty():
         raise TableError(
@@ -165,7 +165,7 @@ def read_text(texts: Sequence[TextFile], told: Told, wanted: Collection[str]) ->
 
 
 def _common_types(schemas: Sequence[pa.Schema]) -> dict[str, pa.DataType]:
-    """Return the type of each column that several files differ in: the widest, or else text."""
+    """Return the type of each column that differs between files: the widest type, or else text."""
     types = {}
     for name in schemas[0].names if len(set(schemas[0].names)) == len(schemas[0].names) else ():
         found = {schema.field(name).type for schema in schemas}
@@ -217,7 +217,7 @@ def _parse(text: TextFile, dialect: Dialect, types: Mapping[str, pa.DataType]) -
 
 
 def _csv_error(text: TextFile, dialect: Dialect, error: Exception) -> TableError:
-    """Take the place out of Arrow's message, and nothing else: the rest quotes the row."""
+    """Return only the position from Arrow's message: the rest of it quotes the row."""
     if isinstance(error, UnicodeError):
         return not_in_encoding(text.name, dialect.encoding)
     if cells := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error)):

@@ -1,7 +1,7 @@
 """The format of a text file: its encoding, delimiter and decimal mark.
 
-All three are told from the beginning of the file. What can be read in two ways is refused with what
-to say, since a wrong guess changes numbers without a sign. Cells are looked at and never quoted.
+All three are detected from the beginning of the file. A file that can be read in two ways is
+refused with advice, since a wrong guess changes numbers silently. Cells are never quoted.
 """
 
 import codecs
@@ -53,7 +53,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Told:
-    """What the caller says of a file; None is to be found out."""
+    """The details of a file that the caller states; those that are None are detected."""
 
     encoding: str | None = None
     delimiter: str | None = None
@@ -73,7 +73,7 @@ class Told:
 
 
 def find_dialect(head: bytes, told: Told, *, name: str, whole: bool) -> Dialect:
-    r"""Return how a file is written that begins with `head`, or is `whole` nothing else.
+    r"""Detect how a file that begins with `head` is written; `whole` if that is all of it.
 
     >>> find_dialect(b"area;rent\n31,5;950\n", Told(), name="rents.csv", whole=True)
     Dialect(encoding='utf-8', delimiter=';', decimal=',', quoted_lines=False)
@@ -90,7 +90,7 @@ def find_dialect(head: bytes, told: Told, *, name: str, whole: bool) -> Dialect:
 
 
 def numbers_with(mark: str, cells: Sequence[str]) -> bool:
-    """Tell whether cells are numbers, some of them with this decimal mark, none with the other.
+    """Return whether cells are numbers, some with this decimal mark and none with the other.
 
     >>> numbers_with(",", ["1,5", "2"]), numbers_with(",", ["1,5", "2.5"]), numbers_with(",", ["1"])
     (True, False, False)
@@ -104,7 +104,7 @@ def numbers_with(mark: str, cells: Sequence[str]) -> bool:
 
 
 def decimal_advice(decimal: str) -> str:
-    """Return what to say for numbers with this decimal mark."""
+    """Return the message about numbers with this decimal mark."""
     return f"--read decimal={decimal} (in Python: bagwise.Csv(…, decimal={decimal!r}))"
 
 
@@ -130,7 +130,7 @@ def _find_encoding(head: bytes, name: str) -> str:
 
 
 def not_in_encoding(name: str, encoding: str) -> TableError:
-    """Say that a file is written in another encoding, and which is likely."""
+    """Return the error for a file in another encoding, with the likely one."""
     return TableError(
         f"{name} is not text in {encoding.upper()}, and other encodings cannot be told apart "
         "safely. Say which it is: --read encoding=latin-1 (in Python: "
@@ -174,7 +174,7 @@ def _find_delimiter(text: str, name: str, *, whole: bool) -> str:
 
 
 def _find_decimal(rows: Sequence[Sequence[str]], name: str) -> str:
-    """Return the mark in columns of numbers; refuse what two marks could both be."""
+    """Return the mark in columns of numbers; refuse columns that fit two marks."""
     width = min((len(row) for row in rows), default=0)
     columns = [[row[i].strip() for row in rows if row[i].strip()] for i in range(width)]
     grouped = [

@@ -1,4 +1,4 @@
-"""From what a caller typed to files that are there, all of one kind; Parquet and Arrow are read.
+"""Resolve paths that a caller typed into existing files of one kind; read Parquet and Arrow.
 
 Directories written by other engines may have cells in their names: ``rent=950/part-0.parquet``. So
 messages show such names without what stands behind the sign (`shown`).
@@ -106,7 +106,7 @@ def find_files(where: Where) -> Files:
 
 
 def kind_of(path: Path) -> Kind:
-    """Return the kind of a file by the ending of its name; say what to do about others."""
+    """Return the kind of a file by the ending of its name; suggest what to do about others."""
     ending = path.suffix.lower()
     if ending == ".gz" and KINDS.get(Path(path.stem).suffix.lower()) == PACKED:
         return PACKED
@@ -262,7 +262,7 @@ def _read_parquet(path: Path) -> pa.Table:
 
 
 def unreadable(path: Path, kind: str, _error: Exception | None = None) -> TableError:
-    """Say that a file is not what its name says."""
+    """Return the error for a file that is not what its name says."""
     return TableError(
         f"{shown(path)} cannot be read as {kind}: it is damaged, cut short or another format."
     )
@@ -286,7 +286,7 @@ def _refuse_other_columns(files: Files, schemas: Sequence[pa.Schema]) -> None:
 
 
 def _unified(files: Files, schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """Return columns that hold what all files have in them: of numbers, the widest type."""
+    """Return columns of types that can hold the values of all files: for numbers, the widest."""
     return shielded(
         lambda: pa.unify_schemas(schemas, promote_options="permissive"),
         lambda _: _other_types(files),

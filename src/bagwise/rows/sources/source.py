@@ -1,4 +1,4 @@
-"""What a source of rows is: a table that is somewhere, and is not read before it is asked for.
+"""Sources of rows: tables stored anywhere, which are not read before they are needed.
 
 Those that somebody else holds are here: datasets, frames, and batches as they come.
 """
@@ -45,7 +45,7 @@ class Source(ABC):
 
 
 class ScannedSource(Source):
-    """A source that can be read again and again, so that it need never be in memory as a whole."""
+    """A source that can be read repeatedly, so that it never needs to be in memory as a whole."""
 
     @abstractmethod
     def open(self) -> Any:
@@ -76,7 +76,7 @@ class DatasetSource(ScannedSource):
 
 @dataclass(frozen=True)
 class Stream(Source):
-    """Batches as somebody else makes them: a reader, a DuckDB relation; most can be read once."""
+    """Batches from another library: a reader, a DuckDB relation; most can be read only once."""
 
     producer: Any
 
@@ -102,7 +102,7 @@ class Frame(Source):
     frame: Any
 
     def read(self, wanted: Collection[str] = ()) -> pa.Table:
-        """Return the frame, and its index if it is wanted."""
+        """Read the frame, with its index if that is requested."""
         wrapped = shielded(lambda: nw.from_native(self.frame), self._not_a_frame)
         if isinstance(wrapped, nw.LazyFrame):
             wrapped = shielded(

@@ -204,7 +204,7 @@ def open_on_spark(
 
 
 def _shared(spill: str | Path | None, session: Any) -> Path:
-    """Return a directory that all machines can reach; on one machine, any."""
+    """Return a directory that all machines can reach; on one machine, any directory."""
     if spill is not None:
         return Path(spill)
     if str(session.conf.get("spark.master", "")).startswith("local"):

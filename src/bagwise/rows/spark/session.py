@@ -105,7 +105,7 @@ def check(session: Any) -> None:
 
 
 def _started_with(session: Any, name: str) -> str:
-    """Return a setting that the application was started with, and not what was said too late.
+    """Return a setting as it was when the application started, ignoring later changes.
 
     A builder that finds a session takes its settings down there, and Spark goes on as it was. A
     server of Spark Connect takes down nothing that it does not do, and has no context to be asked.
@@ -116,7 +116,7 @@ def _started_with(session: Any, name: str) -> str:
 
 
 def prepare_java(environment: MutableMapping[str, str]) -> None:
-    """Set JAVA_HOME, and the Python of the tasks, where nobody has.
+    """Set JAVA_HOME, and the Python of the tasks, unless they are set.
 
     `java` on the PATH needs no JAVA_HOME. Python workers would otherwise be whatever `python3` is
     on the PATH, which has other packages.
@@ -166,7 +166,7 @@ def find_java(environment: MutableMapping[str, str]) -> Path | None:
 
 
 def _version(java: Path) -> int:
-    """Return the version of a Java, 17 for 17.0.15; 0 if there is none that runs."""
+    """Return the version of a Java, 17 for 17.0.15; 0 if none runs."""
     try:
         told = subprocess.run(  # noqa: S603 (it is what Spark would run)
             [str(java), "-version"], capture_output=True, text=True, timeout=60, check=True

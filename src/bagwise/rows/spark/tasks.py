@@ -1,4 +1,4 @@
-"""Work that is done by tasks of Spark, on items and on tables that go between tasks.
+"""Work done by tasks of Spark, on items and on tables exchanged between tasks.
 
 A cluster moves functions to items and tables to targets, and knows nothing of what is in them. An
 item is anything that can be pickled, a part of a table for instance. Every piece of work also gets
@@ -63,12 +63,12 @@ class Cluster:
         return replace(self, secret=secret)
 
     def each(self, items: Sequence[Any], work: Work[T]) -> list[T]:
-        """Return what work makes of each item, in their order; one task for each."""
+        """Return the result of `work` for each item, in order; each item is one task."""
         found = self._collect(self._items(items).mapInArrow(partial(_run_work, work), _RESULT))
         return [found[number] for number in range(len(items))]
 
     def exchange(self, items: Sequence[Any], scatter: Scatter, gather: Gather[T]) -> dict[int, T]:
-        """Send tables from items to targets; return what gather makes of each target's."""
+        """Send tables from items to targets; return the result of `gather` for each target."""
         with self._few_cells():
             sent = self.stream(items, scatter)
             return self._collect(sent.groupBy("task").applyInArrow(_gathering(gather), _RESULT))
@@ -80,7 +80,7 @@ class Cluster:
     def keep(
         self, items: Sequence[Any], scatter: Scatter, gather: Gather[T], *, targets: int
     ) -> "Kept[T]":
-        """Send tables from items to targets; what gather makes of each stays where it is."""
+        """Send tables from items to targets; the results of `gather` stay on the machines."""
         sent = self.stream(items, scatter)
         made = sent.groupBy("task").applyInArrow(_gathering(gather), _RESULT)
         # Spark keeps the partitions of a shuffle as they are, and most of them would be empty: each
@@ -145,7 +145,7 @@ class Kept(Generic[T]):
     frame: Any
 
     def over(self, work: Callable[[T], R | None], merge: Callable[[R, R], R]) -> R:
-        """Return what work makes of each part, merged by each task and then here.
+        """Return the result of `work` for each part, merged by each task and then by the driver.
 
         A part of which it makes None is passed over.
         """
@@ -161,7 +161,7 @@ class Kept(Generic[T]):
 
 
 def run_job(action: Callable[[], T]) -> T:
-    """Run a job of Spark; say that it failed without the words of whoever failed."""
+    """Run a job of Spark; report a failure without the words of the library that failed."""
     try:
         return action()
     except BagwiseError:
@@ -252,7 +252,7 @@ def split_rows(targets: IntArray, table: pa.Table) -> Iterator[tuple[int, pa.Tab
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error for the caller: it comes back as a result, since to try again would not help."""
+    """An error for the caller: it comes back as a result, because a retry would not help."""
 
     kind: str
     text: str
@@ -278,7 +278,7 @@ def guarded(action: Callable[[], T]) -> T | Refusal:
 
 
 def steps(work: Callable[[Any, bytes], Iterable[T]], item: Any, secret: bytes) -> Iterator[T]:
-    """Yield what a generator of ours makes, without the words of a library that fails in it."""
+    """Yield the items of a generator of ours; withhold messages of a library that fails in it."""
     begun: Any = guarded(lambda: iter(work(item, secret)))
     done = object()
     while True:
