@@ -171,7 +171,7 @@ def test_scores_that_tell_nothing_leave_the_columns_in_standard_deviations():
 
 def test_the_metric_of_a_model_needs_scores_of_all_rows():
     X = rows(100)
-    with pytest.raises(StrategyError, match="takes what matters from scores"):
+    with pytest.raises(StrategyError, match="needs scores"):
         by_scores(X, None)
     with pytest.raises(StrategyError, match="one per row"):
         by_scores(X, np.ones(99))

@@ -84,7 +84,7 @@ def test_make_bags_checks_its_input():
         make_bags(np.zeros(5), bag_size=2)
     with pytest.raises(StrategyError, match="NaN"):
         make_bags(np.full((5, 1), np.nan), bag_size=2)
-    with pytest.raises(StrategyError, match="needs groups"):
+    with pytest.raises(StrategyError, match="needs scores"):
         make_bags(X, bag_size=5, strategy="sorted")
 
 

@@ -188,7 +188,7 @@ def test_too_few_rows_or_an_impossible_size(strategy):
 def test_scores_are_checked_where_they_are_used(strategy):
     if not strategy.uses_scores:
         return
-    with pytest.raises(StrategyError, match="needs groups"):
+    with pytest.raises(StrategyError, match="needs scores"):
         assign_bags(strategy, np.ones((9, 1)), None, bag_size=2, rng=np.random.default_rng(0))
     with pytest.raises(StrategyError, match="one per row"):
         assign(strategy, scores=np.ones(4))

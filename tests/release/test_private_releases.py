@@ -327,12 +327,12 @@ PURE = [
     ),
     (
         {"strategy": "sorted", "scores": "noisy-labels"},
-        ["laplace-labels", "staircase-bag-means"],
+        ["laplace-labels", "laplace-bag-means"],
     ),
 ]
 
 
-@pytest.mark.filterwarnings("ignore:under the same promise")  # picks are meant here
+@pytest.mark.filterwarnings("ignore:with the same guarantee")  # picks are meant here
 @pytest.mark.parametrize(("options", "kinds"), PURE, ids=str)
 def test_a_promise_without_a_delta_has_everything(data, options, kinds, tmp_path):
     made = release(data, delta=None, tighten="none", centre="none", **options)

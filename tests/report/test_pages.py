@@ -182,7 +182,7 @@ def test_trees_show_where_they_look(tmp_path):
     page = model_page(model, path=Path("m.json"), release=release)
     html = render(page)
     assert "<script" not in html
-    assert "in 100% of their questions" in html
+    assert "in 100% of all splits" in html
     assert "Calibration" in html
     model.save(tmp_path / "trees.json")
     shown = run(tmp_path / "trees.json")
@@ -239,7 +239,7 @@ def test_who_approves_sees_which_release_it_is(ledger, tmp_path):
 
 def test_an_empty_ledger_has_a_page(tmp_path):
     made = bw.Ledger.create(tmp_path / "rents.ledger", epsilon_total=2.0)
-    assert "Nothing was charged yet." in text_of(render(ledger_page(made)))
+    assert "Nothing has been charged yet." in text_of(render(ledger_page(made)))
 
 
 # --- the command ---------------------------------------------------------------------------------

@@ -100,12 +100,10 @@ def _assign(
 def _check_scores(strategy: BaggingStrategy, scores: Scores, n_rows: int) -> Scores:
     """Return finite scores, one per row, or report what is wrong with them."""
     if scores is None:
-        use = "sorts rows by scores"
-        if measures_by_scores(strategy):
-            use = "takes what matters from scores (scale='model')"
+        setting = " with scale='model'" if measures_by_scores(strategy) else ""
         raise StrategyError(
-            f"strategy {strategy.name!r} {use}, and got none. Give scores, "
-            "or use a strategy that looks at features only, such as 'random'."
+            f"strategy {strategy.name!r}{setting} needs scores. Pass scores, one per row, or use a "
+            "strategy that reads only features, such as 'random'."
         )
     scores = np.asarray(scores, dtype=np.float64)
     if scores.shape != (n_rows,):

@@ -395,19 +395,19 @@ def _check_named(
     for strategy in wanted:
         if strategy.keeps_groups:
             raise StrategyError(
-                f"strategy {strategy.name!r} takes bags that are given, and the planner has none: "
+                f"strategy {strategy.name!r} needs existing groups, which a plan does not have: "
                 "release with by= (--by), or name other strategies."
             )
         if strategy.uses_scores and not strategy.compact:
             raise StrategyError(
-                f"strategy {strategy.name!r} sorts rows by what is found out about their labels, "
-                "and the planner ranks bags that follow features: name a bag size (bag_size, "
-                "--bag-size), hundreds of rows under an epsilon, or other strategies."
+                f"strategy {strategy.name!r} sorts rows by private scores, but the planner ranks "
+                "bags formed from features: state a bag size (bag_size, --bag-size; hundreds of "
+                "rows if private), or name other strategies."
             )
         if strategy.uses_scores and not modelled:
             raise StrategyError(
-                f"strategy {strategy.name!r} takes what matters from a private model: give an "
-                "epsilon and a label that is a number, or name other strategies."
+                f"the scale of strategy {strategy.name!r} comes from a private model: give an "
+                "epsilon and a numeric label, or name other strategies."
             )
     return wanted
 
