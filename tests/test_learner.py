@@ -60,7 +60,7 @@ def test_chances_have_two_columns_and_an_area():
 
 
 def test_numbers_have_no_chances(release):
-    with pytest.raises(StrategyError, match="no chances"):
+    with pytest.raises(StrategyError, match="no probabilities"):
         bw.fit(release).predict_proba(TABLE)
 
 
@@ -85,3 +85,13 @@ def test_dir_shows_everyday_names_alone():
     assert {name for name in dir(bw) if not name.startswith("_")} == set(bw.__all__) - {
         "__version__"
     }
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
+def test_what_is_no_release_is_named():
+    frame = pa.table({"x": [1.0, 2.0], "y": [0.0, 1.0]})
+    with pytest.raises(StrategyError, match="make_release"):
+        bw.fit(frame)
+    release = bw.make_release(frame, label="y", bag_size=1, strategy="random", not_private=True)
+    with pytest.raises(StrategyError, match=r"evaluate\(model, data\)"):
+        bw.evaluate(release, frame)

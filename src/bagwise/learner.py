@@ -69,6 +69,11 @@ def fit(
         for name in options:
             check_name("option of tables of sums", name, ("family", "label"), StrategyError)
         return fit_tables(release, tables, **options)
+    if not isinstance(release, Release | str | Path):
+        raise StrategyError(
+            f"fit takes a release or its path, not {type(release).__name__}. Make one with "
+            "make_release, pass tables= with rows, or use an estimator such as BaggedGLM."
+        )
     loaded = release if isinstance(release, Release) else load_release(release)
     if model == "glm":
         return fit_release(loaded, **options)
@@ -114,6 +119,8 @@ def evaluate(
         `label` for tables; with an epsilon also the other options of
         `bagwise.scoring.privately.evaluate_rows_privately`.
     """
+    if isinstance(model, Release):
+        raise StrategyError("evaluate takes the model first: evaluate(model, data).")
     model = model.to_trees() if hasattr(model, "to_trees") else model
     if epsilon is not None:
         return evaluate_rows_privately(model, data, epsilon=epsilon, **options)

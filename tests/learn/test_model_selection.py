@@ -554,3 +554,18 @@ def test_a_ridge_is_chosen_without_a_single_row_label(metric):
     assert errors[choice(bag_scorer(metric))] <= 1.1 * errors[best]
     # Rows compared with the labels of their bags ask for predictions that are far too flat.
     assert errors[choice("neg_mean_squared_error")] > 1.5 * errors[best]
+
+
+def test_a_scorer_takes_the_chances_of_ones():
+    rng = np.random.default_rng(4)
+    X, bags = rng.normal(size=(2000, 2)), np.arange(2000) // 4
+    y = np.repeat((rng.random(2000) < 1 / (1 + np.exp(-X[:, 0]))).reshape(500, 4).mean(axis=1), 4)
+    with routing():
+        model = BaggedGLM("bernoulli").set_fit_request(bags=True)
+        fitted = BaggedGLM("bernoulli").fit(X, y, bags=bags)
+        score = bag_scorer("mse")(fitted, X, y, bags=bags)
+        scores = cross_val_score(
+            model, X, y, params={"bags": bags}, cv=SPLITTER, scoring=bag_scorer("mse")
+        )
+    assert score == -bag_mean_squared_error(y, fitted.predict(X), bags=bags)
+    assert np.isfinite(scores).all()

@@ -102,6 +102,10 @@ def test_who_has_no_interval_says_why():
         chances = bw.fit(open_release(yes), family="bernoulli")
     with pytest.raises(StrategyError, match="predict_proba"):
         chances.predict(table, interval=0.9)
+    few = bw.fit(open_release(rows(60, seed=0)))
+    assert few.trained_on.n_bags < 20
+    with pytest.raises(StrategyError, match="no intervals"):
+        few.predict(table, interval=0.9)
     X, bags = np.arange(40.0)[:, None], bw.Bags(np.arange(40) // 4)
     options = {"family": find_family("gaussian"), "picked": False}
     assert row_variance(X, bags, np.ones(10), X[:, 0], np.zeros(10), **options) is None

@@ -275,6 +275,7 @@ def test_classes_have_the_noise_of_two_counts_and_add_up():
     classes = ["a", "b", "c"]
     found = bw.plan(table, **filed(label="y", classes=classes, **few, **private))
     assert found.problem.family.name == "multinomial"
+    assert "--bounds" not in found.command()  # which a label with classes does not have
     best = found.best
     made = bw.make_release(
         table, label="y", classes=classes, bag_size=50, strategy="random", epsilon=2.0,

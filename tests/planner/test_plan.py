@@ -446,7 +446,7 @@ def test_frontiers_tell_instances_apart():
 def test_strategies_that_sort_need_a_bag_size():
     for strategy in ("sorted", bw.SuperBags(order="sorted")):
         for promise in (PRIVATE, {"not_private": True}):
-            with pytest.raises(StrategyError, match=r"rows by what is found .*name a bag size"):
+            with pytest.raises(StrategyError, match=r"rows by private scores.*state a bag size"):
                 few(["random", strategy], **promise)
 
 

@@ -245,3 +245,11 @@ def test_errors_of_one_column_are_as_before():
             pa.table({"k": np.arange(40), "x": np.arange(40.0) % 7, "y": np.arange(40.0) % 9}),
             **OPTIONS,
         )
+
+
+def test_few_first_and_last_names_are_names(table):
+    few = pa.array(["Ada", "Emmy", "Sofja"] * (len(table) // 3) + ["Ada"] * (len(table) % 3))
+    named = pa.table({"First Name": few, "name": few, "age": table["age"], "y": table["y"]})
+    with pytest.raises(UnconfirmedColumnsError, match="'First Name' looks like names") as refused:
+        bw.make_release(named, **OPTIONS)
+    assert "'name'" not in str(refused.value)

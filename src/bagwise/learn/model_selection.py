@@ -80,8 +80,8 @@ class BagKFold(BaseCrossValidator):  # type: ignore[misc]
         """
         if bags is None and groups is None:
             raise BagsError(
-                "bags are missing. Pass their ids as bags if metadata routing is enabled, or as "
-                "groups if it is not."
+                "bags are missing. Enable metadata routing, and pass params={'bags': ids}. Without "
+                "routing, pass groups=ids for the folds and params={'bags': ids} for the fit."
             )
         n_rows = _num_samples(X)
         given, other = (
@@ -312,6 +312,8 @@ def _score_bags(
             "sklearn.set_config(enable_metadata_routing=True), and pass bags with the data, as in "
             "cross_validate(..., params={'bags': bags}) or GridSearchCV(...).fit(..., bags=bags)."
         )
+    if np.ndim(y_pred) == 2 and np.shape(y_pred)[1] == 2 and np.ndim(y_true) == 1:
+        y_pred = np.asarray(y_pred)[:, 1]  # chances of 0 and 1, whose labels are shares of 1
     return _METRICS[metric](y_true, y_pred, bags=bags, **options)
 
 

@@ -22,8 +22,8 @@ from sklearn.neighbors import NearestNeighbors
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.families import Family
+from bagwise.models.model import FEWEST_BAGS
 
-_FEWEST = 20  # bags; of fewer nobody can tell
 _MOST, _BAGS = 10_000, 5_000  # rows for units, and bags that are looked at
 _NEIGHBOURS = 6
 _HIDDEN = 0.5  # standard error, relative, beyond which nothing is said
@@ -55,7 +55,7 @@ def row_variance(
     float or None
         None where the noise hides it.
     """
-    if bags.n_bags < _FEWEST:
+    if bags.n_bags < FEWEST_BAGS:
         return None
     by_row = family.variance(family.predictor(mean))
     known = noise_sd**2 + (bags.variance(mean) if picked else 0.0)

@@ -48,6 +48,9 @@ LARGEST = 512 * 2**20  # bytes of a model file: a thousand trees take about a me
 
 Software = Annotated[str, Meta(pattern=rf"^{SOFTWARE_PATTERN}\Z")]
 
+FEWEST_BAGS = 20
+"""Fewer bags do not tell how much single labels vary."""
+
 
 class TrainedOn(Record, frozen=True, omit_defaults=True):
     """The data that a model was fitted to.
@@ -217,7 +220,9 @@ class Model(ABC):
         low, high = family.label_range
         if np.isfinite(high) or self.classes is not None:
             raise StrategyError("an interval is for labels that are numbers: use predict_proba.")
-        relative = made.dispersion if made.row_variance is None else made.row_variance
+        relative = made.row_variance
+        if relative is None and (made.n_bags is None or made.n_bags >= FEWEST_BAGS):
+            relative = made.dispersion
         if not relative:
             raise StrategyError(
                 "this model has no intervals: the variation of single labels is unknown or hidden "
@@ -290,7 +295,10 @@ class Model(ABC):
         if self.classes is not None:
             return chances
         if self.target is None and self.family != "bernoulli":
-            raise StrategyError("this model predicts numbers, and so no chances: use predict.")
+            raise StrategyError(
+                "this model predicts numbers and no probabilities: use predict. For labels of 0 "
+                "and 1, fit with family='bernoulli' (--family bernoulli)."
+            )
         return np.column_stack([1 - chances, chances])
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:  # noqa: ARG002

@@ -160,7 +160,8 @@ class Plan:
         chosen = self._at(rank)
         words = [f"bagwise release {self.table} --label {shlex.quote(self.label)}"]
         words += [self.options] if self.options else []
-        if (bounds := self.problem.budget.bounds) is not None:
+        bounds = self.problem.budget.bounds
+        if bounds is not None and self.problem.classes is None:  # classes have bounds of their own
             words.append(f"--bounds {_exact(bounds[0])} {_exact(bounds[1])}")
         words.append(f"--bag-size {chosen.bag_size} --strategy {chosen.strategy}")
         words += [f"--set {shlex.quote(setting)}" for setting in spell_settings(chosen.bagging)]

@@ -8,6 +8,7 @@ column. Nothing in this module sees a label; notes that depend on labels are onl
 """
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -27,6 +28,7 @@ _MANY_TEXTS = 32  # different texts from which on they may be names
 _ROWS_PER_TEXT = 10  # on average; texts that are rarer may be names
 _ROWS_PER_ID = 1000  # on average; people have fewer
 _FEWEST_IDS = 20
+_FEWEST_NAMES = 2
 _WORDS_OF_FREE_TEXT = 4
 
 
@@ -230,7 +232,8 @@ def _flags(name: str, fact: ColumnSummary) -> list[str]:
     if _is_id(words, fact):
         return [
             "looks like an id with repeated values. If it identifies people, protect all rows of a "
-            f"person together, which also drops it: unit={name!r} (--unit)"
+            f"person together, which also drops it: unit={name!r} "
+            f"(--unit {shlex.quote(name)})"
         ]
     return []
 
@@ -248,8 +251,9 @@ def _is_date(fact: ColumnSummary) -> bool:
 
 def _text_flag(words: Sequence[str], levels: pa.Table, fact: ColumnSummary) -> str | None:
     told, distinct = set(words), fact.distinct or 0
-    named = "name" in told and (len(words) == 1 or bool(told & _BEFORE_NAME))
-    if distinct > _FEWEST_IDS and (named or told & _NAMES):
+    # A first or last name says what it is; a mere name may be that of a product or a ward.
+    personal = told & _NAMES or ("name" in told and told & _BEFORE_NAME)
+    if (personal and distinct > _FEWEST_NAMES) or (words == ["name"] and distinct > _FEWEST_IDS):
         return "looks like names of people"
     if _share(levels, _MAIL) >= _MOST or (distinct > _FEWEST_IDS and told & _CONTACTS):
         return "looks like addresses or other contact details"

@@ -9,6 +9,7 @@ about the features, which are public, so it may leave with a release; a learner 
 import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from shlex import quote
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -334,9 +335,10 @@ def _are_numbers_with_marks(levels: Sequence[str | None]) -> bool:
 
 def like_an_id(name: str) -> ColumnError:
     """Return the message about a column whose values are all different."""
+    typed = quote(name)
     return ColumnError(
         f"column {name!r} is different in every row, like an id. Drop it with exclude=[{name!r}] "
-        f"(--exclude {name}), publish it as a key with id={name!r} (--id {name}), or name it in "
+        f"(--exclude {typed}), publish it as a key with id={name!r} (--id {typed}), or name it in "
         "features if it is a real feature."
     )
 

@@ -7,6 +7,7 @@ labels, and an honest column may predict as well.
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -209,7 +210,7 @@ def equals_label(name: str, label: str) -> ColumnError:
     """Return the message about a copy of the label."""
     return ColumnError(
         f"column {name!r} equals the label {label!r} in every row that has a label: releasing it "
-        f"would release the labels. Leave it out with exclude=[{name!r}] (--exclude {name})."
+        f"would release the labels. Leave it out with exclude=[{name!r}] (--exclude {quote(name)})."
     )
 
 
@@ -244,7 +245,7 @@ def note_likely_copies(
                 f"column {name!r} alone predicts the label {label!r} almost perfectly, as a copy "
                 "of it would that was rescaled, rounded or renamed. If it was made from the label, "
                 "or is known only after it, it gives the labels away. Leave it out with "
-                f"exclude=[{name!r}] (--exclude {name}) unless that is as it should be. This note "
+                f"exclude=[{name!r}] (--exclude {quote(name)}) unless that is as it should be. This note "
                 "depends on the labels: keep it with them."
             )
 
