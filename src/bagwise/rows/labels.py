@@ -245,8 +245,8 @@ def note_likely_copies(
                 f"column {name!r} alone predicts the label {label!r} almost perfectly, as a copy "
                 "of it would that was rescaled, rounded or renamed. If it was made from the label, "
                 "or is known only after it, it gives the labels away. Leave it out with "
-                f"exclude=[{name!r}] (--exclude {quote(name)}) unless that is as it should be. This note "
-                "depends on the labels: keep it with them."
+                f"exclude=[{name!r}] (--exclude {quote(name)}) unless that is as it should be. "
+                "This note depends on the labels: keep it with them."
             )
 
 
