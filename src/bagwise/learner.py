@@ -119,7 +119,7 @@ def evaluate(
         `label` for tables; with an epsilon also the other options of
         `bagwise.scoring.privately.evaluate_rows_privately`.
     """
-    if isinstance(model, Release):
+    if not hasattr(model, "predict"):
         raise StrategyError("evaluate takes the model first: evaluate(model, data).")
     model = model.to_trees() if hasattr(model, "to_trees") else model
     if epsilon is not None:
