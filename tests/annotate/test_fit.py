@@ -7,7 +7,7 @@ import statsmodels.api as sm
 from sklearn.linear_model import LogisticRegression
 
 from bagwise import BaggedGLM, Encoder
-from bagwise.annotate.fit import LabelledRows, fit_rows
+from bagwise.annotate.fit import LabelledRows, bounds_of, fit_rows, predict_linearly
 from bagwise.errors import ProjectError
 from bagwise.families import find_family
 from tests import stats
@@ -221,3 +221,24 @@ def test_chances_are_no_worse_than_those_of_scikit_learn():
 
     assert not worse(found)
     assert worse(found + 0.05)
+
+
+def test_a_far_row_is_predicted_no_more_than_labelled_rows_and_no_label_is_kept():
+    rng = np.random.default_rng(7)
+    X, far = rng.normal(size=(100, 2)), np.array([[30.0, 0.0], [0.0, 0.0]])
+    y = rng.poisson(np.exp(0.5 + X @ [0.8, 0.0])).astype(float)
+    rows = LabelledRows(X, y, find_family("poisson"), encoder_of(X)[0], X.std(axis=0))
+    fitted = fit_rows(rows)
+    low, high = bounds_of(rows, fitted, (0.0, 1e9))
+    means = np.exp(X @ fitted.coef + fitted.intercept)
+    assert low == 0
+    assert high == pytest.approx(means.max())
+    assert high not in y
+    assert high != np.ceil(high)
+    assert predict_linearly(rows)(far) == pytest.approx([high, np.exp(fitted.intercept)])
+    # Without that limit the far row is predicted absurdly, and bounds that are narrower stay.
+    assert np.exp(far @ fitted.coef + fitted.intercept)[0] > 1e6 > 1e4 * high
+    assert bounds_of(rows, fitted, (0.0, high / 2)) == (0.0, high / 2)
+    # Other links do not run away: what was stated stays, if anything was.
+    numbers = LabelledRows(X, y, find_family("gaussian"), rows.encoder, rows.deviations)
+    assert bounds_of(numbers, fit_rows(numbers), None) is None

@@ -21,7 +21,6 @@ References
 Dempster, Laird and Rubin (1977), JRSS B 39. Gelman (2008), Statistics in Medicine 27.
 """
 
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -105,29 +104,33 @@ def fit_rows(rows: LabelledRows) -> Estimates:
     )
 
 
-def bounds_of(rows: LabelledRows, stated: Bounds | None) -> Bounds | None:
-    """Return the bounds to which predictions are clipped.
-
-    Under a logarithmic link one far row is easily predicted a hundred times too large, so no
-    prediction exceeds the largest label, rounded up to two digits: a model keeps no label as it is.
-    """
+def bounds_of(rows: LabelledRows, fit: Estimates, stated: Bounds | None) -> Bounds | None:
+    """Return the bounds to which predictions are clipped."""
     low, high = stated or rows.family.label_range
-    largest = float(rows.y.max())
-    if not rows.family.has_log_link or largest <= max(low, 0):
-        return stated
-    digit = 10.0 ** (math.floor(math.log10(largest)) - 1)
-    return low, min(high, math.ceil(largest / digit) * digit)
+    highest = _highest(rows, np.append(fit.coef, fit.intercept)[None])
+    return (low, min(high, highest)) if low < highest < np.inf else stated
 
 
 def predict_linearly(rows: LabelledRows) -> Callable[[FloatArray], FloatArray]:
     """Fit labelled rows, and return a function that predicts others."""
     table, _ = fit_coefficients(rows)
+    highest = _highest(rows, table)
+    return lambda X: np.minimum(_means(rows, table, X), highest)
 
-    def predict(X: FloatArray) -> FloatArray:
-        eta = X @ table[:, :-1].T + table[:, -1]
-        return rows.family.mean(eta if rows.y.ndim > 1 else eta[:, 0])
 
-    return predict
+def _highest(rows: LabelledRows, table: FloatArray) -> float:
+    """Return what no prediction may exceed: under a logarithmic link the largest for these rows.
+
+    One row far from them is easily predicted a hundred times too large. The largest label would
+    limit that as well, but a model, which others may read, keeps no label.
+    """
+    return float(_means(rows, table, rows.X).max()) if rows.family.has_log_link else np.inf
+
+
+def _means(rows: LabelledRows, table: FloatArray, X: FloatArray) -> FloatArray:
+    """Return the expected labels of encoded rows, by coefficients with the intercepts last."""
+    eta = X @ table[:, :-1].T + table[:, -1]
+    return rows.family.mean(eta if rows.y.ndim > 1 else eta[:, 0])
 
 
 def fit_trees(rows: LabelledRows) -> BaggedBooster | BaggedClassifier:

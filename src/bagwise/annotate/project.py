@@ -292,15 +292,16 @@ class AnnotationProject:
                 classes=kind.classes,
                 bounds=kind.bounds,
             ).to_trees()
+        fit = fit_rows(rows)
         return RowModel.of(
-            fit_rows(rows),
+            fit,
             n_rows=self.n_rows,
             made_of=made_of,
             family=kind.family.name,
             link=kind.family.link,
             loss="instance",
             label=kind.name,
-            bounds=bounds_of(rows, kind.bounds),
+            bounds=bounds_of(rows, fit, kind.bounds),
             encoder=rows.encoder,
             classes=kind.classes,
         )
@@ -311,11 +312,9 @@ class AnnotationProject:
         Uses cross-validation over the labels; None if there are too few of them.
         """
         check_name("model", model, MODELS)
-        linear = model == "glm"
-        predictor = predict_linearly if linear else predict_by_trees
-        rows = self.labelled_rows()
-        bounds = bounds_of(rows, self.kind.bounds) if linear else self.kind.bounds
-        return measure_quality(rows, predictor, bounds, is_slow=not linear)
+        slow = model == "boosted"
+        predictor = predict_by_trees if slow else predict_linearly
+        return measure_quality(self.labelled_rows(), predictor, self.kind.bounds, is_slow=slow)
 
     @property
     def n_rows(self) -> int:
