@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 
 from bagwise._types import AnyArray, FloatArray, IntArray
@@ -66,13 +67,11 @@ class Bags:
         ids = np.asarray(labels)
         if ids.ndim != 1:
             raise BagsError(f"bag ids must be one per row, got an array of shape {ids.shape}.")
-        first, inverse = shielded(
-            lambda: _first_places(ids),
-            lambda _: BagsError("bag ids cannot be compared: they are missing or of mixed types."),
-        )
-        rank = np.empty(first.size, dtype=np.int64)
-        rank[np.argsort(first)] = np.arange(first.size)
-        return cls(rank[inverse])
+        unusable = BagsError("bag ids cannot be compared: they are missing or of mixed types.")
+        index = shielded(lambda: pa.array(ids).dictionary_encode().indices, lambda _: unusable)
+        if index.null_count:
+            raise unusable
+        return cls.owning(index.to_numpy().astype(np.int64))
 
     @classmethod
     def singletons(cls, n: int) -> Self:
@@ -278,16 +277,3 @@ def _renumber(index: IntArray, sizes: IntArray, *, out: IntArray) -> tuple[IntAr
     for block in blocks:
         out[block] = number[index[block]]
     return out, sizes[order]
-
-
-def _first_places(ids: AnyArray) -> tuple[IntArray, IntArray]:
-    """Return where each distinct id first occurs, and the number of each row's id among them."""
-    if np.issubdtype(ids.dtype, np.integer) and ids.size:
-        low, span = int(ids.min()), int(ids.max()) - int(ids.min()) + 1
-        if span <= 4 * ids.size:  # a table of all numbers in between is faster than sorting
-            place = np.full(span, -1, dtype=np.int64)
-            place[(ids - low)[::-1]] = np.arange(ids.size)[::-1]  # the first one is written last
-            occurs = place >= 0
-            return place[occurs], (np.cumsum(occurs) - 1)[ids - low]
-    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    return first, inverse

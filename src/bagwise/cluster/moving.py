@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bagwise._types import AnyArray
+from bagwise._types import AnyArray, IntArray
 from bagwise.cluster.arith import joining, kernel, leaving, transfer
 from bagwise.cluster.centre_graph import CentreGraph
 from bagwise.cluster.repair import repair_sizes
@@ -43,7 +43,7 @@ def move_rows(rows: OrderedRows, graph: CentreGraph, scale: float, search: Searc
     n, sizes, count = rows.labels.size, search.sizes, search.effort.passes
     lists = np.full((n, min(search.effort.list_length, sizes.clusters)), -1, dtype=np.int32)
     wanted = np.empty(n, dtype=np.int32)
-    pieces = search.workers.ranges(strips_of(n, BATCHES))
+    batches = batches_of(n, BATCHES)
     turns = itertools.count()
 
     def offer(price: float, *, strict: bool) -> int:
@@ -51,10 +51,12 @@ def move_rows(rows: OrderedRows, graph: CentreGraph, scale: float, search: Searc
         if next(turns) % REFRESH_EVERY == 0:
             graph.fill_rows(rows.Z, rows.centres, rows.labels, lists)
         moved, state, rule = 0, rows.state, Rule(sizes.least, sizes.most, price, strict)
-        for batch in range(BATCHES):
-            given = (state, rule, lists, wanted, batch, BATCHES)
-            search.workers.run(choose_moves, [(*given, *piece) for piece in pieces])
-            moved += carry_out(state, rule, wanted, batch, BATCHES)
+        for batch in batches:
+            pieces = search.workers.ranges(batch.size, at_least=64 * STRIP)
+            search.workers.run(
+                choose_moves, [(state, rule, lists, wanted, batch[a:b]) for a, b in pieces]
+            )
+            moved += carry_out(state, rule, wanted, batch)
         rows.settle()
         return moved
 
@@ -68,15 +70,14 @@ def move_rows(rows: OrderedRows, graph: CentreGraph, scale: float, search: Searc
             break
 
 
-@kernel
-def strips_of(n_rows: int, batches: int) -> int:
-    """Count the strips of the longest batch."""
-    return (n_rows + STRIP * batches - 1) // (STRIP * batches)
+def batches_of(n_rows: int, count: int) -> list[IntArray]:
+    """Deal the rows to batches, strip by strip.
 
-
-@kernel
-def _row_of(place: int, batch: int, batches: int) -> int:
-    return ((place // STRIP) * batches + batch) * STRIP + place % STRIP
+    >>> [batch.size for batch in batches_of(70, 3)]
+    [32, 22, 16]
+    """
+    batch_of = np.arange(n_rows) // STRIP % count
+    return [np.flatnonzero(batch_of == batch) for batch in range(count)]
 
 
 @kernel
@@ -92,16 +93,12 @@ def cost_of_growing(size: int, least: int, most: int, weight: float) -> float:
 
 @kernel
 def choose_moves(
-    state: Clusters, rule: Rule, lists: AnyArray, wanted: AnyArray, batch: int, batches: int,
-    first: int, last: int,
-) -> None:  # fmt: skip
-    """Write the best cluster of the rows of a batch into `wanted`, strips first..last of it."""
-    Z, _, sizes, labels = state
+    state: Clusters, rule: Rule, lists: AnyArray, wanted: AnyArray, batch: IntArray
+) -> None:
+    """Write the best cluster of each row of a batch into `wanted`."""
+    _, _, sizes, labels = state
     least, most, weight, strict = rule
-    for place in range(first * STRIP, last * STRIP):
-        i = _row_of(place, batch, batches)
-        if i >= Z.shape[0]:
-            break
+    for i in batch:
         a = labels[i]
         wanted[i] = STAY
         if sizes[a] < 2 or (strict and sizes[a] <= least):
@@ -118,15 +115,12 @@ def choose_moves(
 
 
 @kernel
-def carry_out(state: Clusters, rule: Rule, wanted: AnyArray, batch: int, batches: int) -> int:
+def carry_out(state: Clusters, rule: Rule, wanted: AnyArray, batch: IntArray) -> int:
     """Move the rows of a batch where it still pays, and return how many; centres follow."""
-    Z, _, sizes, labels = state
+    _, _, sizes, labels = state
     least, most, weight, strict = rule
     moved = 0
-    for place in range(strips_of(Z.shape[0], batches) * STRIP):
-        i = _row_of(place, batch, batches)
-        if i >= Z.shape[0]:
-            break
+    for i in batch:
         b = wanted[i]
         if b < 0:
             continue
