@@ -68,6 +68,24 @@ def test_misfit_that_bags_share_is_not_taken_for_noise_of_rows():
     assert 20 * np.mean(off**2) > 5 * found
 
 
+def test_an_interval_follows_the_error_that_an_evaluation_measured():
+    """A measured error is off by 1 % and 6000 labels by 0.4 %; the twin has half the error."""
+    made = {"strategy": "random", "bag_size": 200, "bounds": (-3, 5), "epsilon": 0.2}
+    model = bw.fit(bw.make_release(rows(6400, seed=0), **filed(label="y", **made)))
+    held_out, new = rows(6400, seed=2), rows(6000, seed=1)
+    scores = bw.evaluate(model, held_out, epsilon=0.5, bounds=(-3, 5), loss="absolute")
+    covered = []
+    for mae in (scores.mae, scores.mae / 2):
+        _, low, high = model.predict(new, interval=0.9, mae=mae).T
+        covered.append(np.mean((new["y"].to_numpy() >= low) & (new["y"].to_numpy() <= high)))
+    assert 0.87 < covered[0] < 0.93
+    assert covered[1] < 0.7
+    counts = bw.fit(open_release(rows(800, seed=0, family="poisson")), family="poisson")
+    for wrong, error in ((model, -1.0), (counts, 1.0)):
+        with pytest.raises(StrategyError, match="mae must be above 0"):
+            wrong.predict(new, interval=0.9, mae=error)
+
+
 def test_an_interval_stays_within_the_stated_bounds_and_survives_the_file(tmp_path):
     table = rows(2000, seed=0)
     model = bw.fit(
@@ -87,9 +105,12 @@ def test_the_command_writes_the_ends(tmp_path):
     model = bw.fit(open_release(rows(800, seed=0))).save(tmp_path / "m.json")
     pq.write_table(rows(10, seed=1), tmp_path / "t.parquet")
     command = ["predict", model, tmp_path / "t.parquet", "-o", tmp_path / "p.csv"]
-    done = CliRunner().invoke(app, [*map(str, command), "--interval", "0.9"])
+    done = CliRunner().invoke(app, [*map(str, command), "--interval", "0.9", "--mae", "1"])
     assert done.exit_code == 0
-    assert (tmp_path / "p.csv").read_text().splitlines()[0] == '"prediction","lower","upper"'
+    header, *lines = (tmp_path / "p.csv").read_text().splitlines()
+    assert header == '"prediction","lower","upper"'
+    _, low, high = map(float, lines[0].split(","))
+    assert high - low == pytest.approx(2 * 1.645 * np.sqrt(np.pi / 2), rel=1e-3)
 
 
 def test_who_has_no_interval_says_why():

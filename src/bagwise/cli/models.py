@@ -130,6 +130,9 @@ def predict(
     interval: Annotated[
         float | None, "Add a range that contains this share of the labels, such as 0.9."
     ] = None,
+    mae: Annotated[
+        float | None, "The mean absolute error that `evaluate` measured: ranges rest on it."
+    ] = None,
     no_clip: Annotated[bool, "Do not clip predictions to the stated bounds of the label."] = False,
 ) -> None:
     """Predict the label of every row of a table.
@@ -144,7 +147,7 @@ def predict(
 
     options: dict[str, Any] = {"id": id, "rate": rate, "clip": not no_clip}
     if engine().name == "spark":
-        refuse({"--interval": interval}, NOT_ON_SPARK)
+        refuse({"--interval": interval, "--mae": mae}, NOT_ON_SPARK)
         _predict_on_spark(load_model(model), table, output, options)
         return
     file_reserve(output)
@@ -154,7 +157,7 @@ def predict(
         spill, limit = output.absolute().parent, engine().memory_limit
         rows = open_in_parts(source_of(table), limit=limit, spill=spill)
         on_stage("predicting and writing")
-        parts = loaded.predict_parts(rows, interval=interval, **options)
+        parts = loaded.predict_parts(rows, interval=interval, mae=mae, **options)
         n_rows = write_table(parts, output, force=shared().force)
     if answer({"path": str(output), "rows": n_rows}):
         say(f"{n_rows} predictions in {output}")

@@ -33,8 +33,8 @@ class CrossTable:
     Attributes
     ----------
     estimate, low, high
-        Estimates with an interval, which holds if people of a group are alike in all places but for
-        the features and by chance. No totals can test that.
+        Estimates with an interval of the shares expected of such people, which holds if people of a
+        group are alike in all places but for the features and by chance. No totals can test that.
     least, most
         What no table with these totals can leave, whatever people are like.
     """

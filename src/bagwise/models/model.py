@@ -5,6 +5,7 @@ tables, clipping, blocks of rows, files and digests are the same for all.
 """
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -175,6 +176,7 @@ class Model(ABC):
         rate: bool = False,
         clip: bool = True,
         interval: float | None = None,
+        mae: float | None = None,
     ) -> FloatArray:
         """Return the expected label of each row of a table or file; for classes, probabilities.
 
@@ -186,9 +188,12 @@ class Model(ABC):
         and the ends of a range that contains the label for this share of the rows. It accounts for
         the variation of single labels and for what the model has not learned, estimated from
         residuals of bags. If rows of a bag are not independent, such as several of one person, it
-        is too wide.
+        is too wide, and where noise hides how single labels vary it is only roughly right. For
+        numbers, `mae` is the mean absolute error of rows like these, if it was measured, such as
+        by a custodian's private evaluation: intervals then follow it and not the bags.
         """
-        return self.predict_rows(read_table(table), rate=rate, clip=clip, interval=interval)
+        rows = read_table(table)
+        return self.predict_rows(rows, rate=rate, clip=clip, interval=interval, mae=mae)
 
     def predict_rows(
         self,
@@ -197,6 +202,7 @@ class Model(ABC):
         rate: bool = False,
         clip: bool = True,
         interval: float | None = None,
+        mae: float | None = None,
     ) -> FloatArray:
         """Do the same as `predict` for a table already read; some rows are encoded at a time."""
         if rate and self.exposure is None:
@@ -209,10 +215,10 @@ class Model(ABC):
         if interval is not None:
             if rate:
                 raise StrategyError("an interval is that of a label: leave out rate.")
-            predicted = np.column_stack([predicted, self._interval(predicted, interval)])
+            predicted = np.column_stack([predicted, self._interval(predicted, interval, mae)])
         return np.clip(predicted, *self.bounds) if clip and self.bounds and not rate else predicted
 
-    def _interval(self, mean: FloatArray, level: float) -> FloatArray:
+    def _interval(self, mean: FloatArray, level: float, mae: float | None) -> FloatArray:
         """Return the ends, (n, 2), of a range with a share `level` of labels of this mean."""
         if not 0 < level < 1:
             raise StrategyError(f"interval must lie between 0 and 1, got {level!r}.")
@@ -223,10 +229,15 @@ class Model(ABC):
         relative = made.row_variance
         if relative is None and (made.n_bags is None or made.n_bags >= FEWEST_BAGS):
             relative = made.dispersion
+        if mae is not None:
+            if self.family != "gaussian" or not mae > 0:
+                raise StrategyError("mae must be above 0, and is for models of family gaussian.")
+            relative = math.pi / 2 * mae**2  # of a normal law
         if not relative:
             raise StrategyError(
                 "this model has no intervals: the variation of single labels is unknown or hidden "
-                "by the noise. Fit a release with a larger epsilon."
+                "by the noise. Fit a release with a larger epsilon, or pass the mean absolute "
+                "error that an evaluation measured, as mae."
             )
         variance = relative * family.variance(family.predictor(mean))
         tails = np.array([(1 - level) / 2, (1 + level) / 2])
@@ -254,6 +265,7 @@ class Model(ABC):
         rate: bool = False,
         clip: bool = True,
         interval: float | None = None,
+        mae: float | None = None,
     ) -> pa.Table:
         """Return a column `prediction`, beside the column `id` if one is named.
 
@@ -261,7 +273,7 @@ class Model(ABC):
         columns `lower` and `upper`.
         """
         key = {} if id is None else {id: find_column(table, id, role="id")}
-        predicted = self.predict_rows(table, rate=rate, clip=clip, interval=interval)
+        predicted = self.predict_rows(table, rate=rate, clip=clip, interval=interval, mae=mae)
         names = self.outputs if interval is None else [*self.outputs, "lower", "upper"]
         values = predicted.reshape(len(predicted), -1).T
         return pa.table({**key, **dict(zip(names, values, strict=True))})
