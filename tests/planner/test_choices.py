@@ -11,12 +11,12 @@ import bagwise as bw
 from bagwise.errors import BagTooSmallError, DominatedWarning, StrategyError
 from bagwise.planner import search
 from bagwise.planner.problem import FEWEST_BAGS, grid
-from bagwise.planner.sample import sample_matrix, sample_rows
+from bagwise.planner.sample import Population, sample_matrix, sample_rows
 from bagwise.planner.search import rank, ranked, regrets
-from bagwise.requests.budget import Budget
-from bagwise.requests.columns import Columns
 from bagwise.requests.records import filed
 from bagwise.rows import whitening
+from bagwise.rows.encode import Encoder
+from bagwise.rows.table import Rows
 from bagwise.theory.beliefs import draw_misfit
 from tests import stats
 
@@ -336,11 +336,9 @@ def test_a_sample_of_units_has_all_rows_of_each_and_the_largest(monkeypatch):
     monkeypatch.setattr("bagwise.planner.sample.MOST_ROWS", 300)
     who = [f"p{i // 4}" for i in range(1480)] + ["big"] * 20
     table = labelled(who=who)
-    columns = Columns.of("y", unit="who")
-    budget = Budget.of(1.0, 1e-5, bounds=BOUNDS, unit="who")
-    from bagwise.rows.table import read_rows
-
-    sample = sample_rows(read_rows(table), columns, budget, names=["x0", "x1", "x2"])
+    names = ("x0", "x1", "x2")
+    rows, encoder = Rows(table), Encoder.for_table(table, list(names))
+    sample = sample_rows(rows, Population(names, encoder, table.num_rows, "who", 20))
     assert set(np.bincount(sample.units.index)) <= {0, 4, 20}
     assert sample.largest == sample.units.largest == 20
     assert 300 <= len(sample.X) <= 320
@@ -399,7 +397,7 @@ def test_columns_are_refused_before_strategies_are_tried(monkeypatch):
     def too_early(*_args, **_kwargs):
         raise AssertionError("the kernels would have been compiled for nothing")
 
-    monkeypatch.setattr("bagwise.planner.search._problem", too_early)
+    monkeypatch.setattr("bagwise.planner.search.PlanProblem.of", too_early)
     rows = pa.table({"flat": [f"F{i}" for i in range(200)], "x": range(200), "y": range(200)})
     with pytest.raises(bw.BagwiseError, match="equals the label"):
         bw.make_release(rows, label="y", bounds=(0, 200), epsilon=1.0)

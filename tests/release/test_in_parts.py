@@ -29,11 +29,12 @@ from bagwise.privacy.private_model import design_model
 from bagwise.privacy.units import units_of
 from bagwise.release import bags_in_parts, build, parts_table
 from bagwise.release.bags_in_parts import Moved, in_secret_order
-from bagwise.release.label_bags import Labelling, Reach, settle_events
+from bagwise.release.label_bags import Labelling
 from bagwise.release.manifest import BAG_ID
 from bagwise.release.parts_table import PartsInBags, PartsTable, SealedSums, tell_all
 from bagwise.release.verify import predictions_of
 from bagwise.requests.answers import Answers
+from bagwise.requests.bag_labels import Reach, price_labels
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.records import filed
@@ -239,7 +240,7 @@ def test_the_certificate_is_that_of_the_local_engine(make, table, case):
 
 def told_of(release, labelling, label="y"):
     """Have what is told of each bag of a release written once more."""
-    columns = SimpleNamespace(columns=Columns.of(label))
+    columns = Columns.of(label)
     return tell_all(release.bags, labelling, release.encoder, Answers(), columns, release.scratch)
 
 
@@ -367,7 +368,7 @@ def test_the_planner_chooses_what_it_chooses_in_memory(make, table, files, worke
     names = tuple(request.columns.features_in(table))
     assert parts.everyone == Population(names, release.encoder, N)
     chosen = build._choose(parts, request, Stages())
-    assert chosen == decide(Rows(table), request)
+    assert chosen == decide(Rows(table), request, parts.everyone)
     assert chosen.why is not None
 
 
@@ -419,12 +420,12 @@ def test_units_are_counted_in_their_bags(people, tmp_path):
     assert release.certificate.events == (means,)
     assert 1 < touched < square < units.largest**2
     # Half super-bags leave rows out, which count as if each was in a bag of its own.
-    few: Any = SimpleNamespace(unit="person", largest_unit=10**6)
+    few: Any = SimpleNamespace(everyone=SimpleNamespace(unit="person", largest_unit=10**6))
     assert PartsInBags(few, release.bags).reach.square == 10**6
     # Bags that follow from scores might hold all rows of a unit, and are not asked.
     reach = Reach.at_worst(release.bags.sizes, 10**6)
     spent = model(rule, "laplace", share=0.1, reach=2**18)
-    after = settle_events(rule, reach, Answers(events=(spent,)))[-1]
+    after = price_labels(rule, reach, (spent,))
     assert after == bag_means(rule, square=10**12, rows=10**6, touched=10**6, spent=(spent,))
 
 

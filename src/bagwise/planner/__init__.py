@@ -20,7 +20,7 @@ from bagwise.planner.belief import Prior
 from bagwise.planner.candidates import Candidate
 from bagwise.planner.problem import PlanProblem
 from bagwise.planner.ranking import Plan
-from bagwise.planner.sample import Sample, sample_matrix, sample_rows
+from bagwise.planner.sample import Population, Sample, sample_matrix, sample_rows
 from bagwise.planner.search import rank
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
@@ -199,9 +199,15 @@ def _sample(features: Any, columns: Columns, budget: Budget, n_rows: int) -> Sam
     rows = read_rows(features)
     # A plan from the labels would tell about them; a label that is no column is only a name.
     reserved = [columns.label, *([] if columns.unit is None else [columns.unit])]
-    sample = sample_rows(rows, columns, budget, names=select_features(rows, reserved=reserved))
-    copies = max(rows.num_rows, n_rows) / len(sample.X)
-    return dataclasses.replace(sample, copies=copies)
+    names = select_features(rows, reserved=reserved)
+    everyone = Population(
+        tuple(names),
+        columns.encoder_from(rows.summarise(names)),
+        max(rows.num_rows, n_rows),
+        budget.unit,
+        budget.units_in(rows).largest,
+    )
+    return sample_rows(rows, everyone)
 
 
 def features_of(source: Any, columns: Columns) -> pa.Table:

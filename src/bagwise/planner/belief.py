@@ -8,7 +8,13 @@ import numpy as np
 
 from bagwise.errors import StrategyError
 from bagwise.families import Family
+from bagwise.privacy.calibrate import ExactCalibration
+from bagwise.privacy.promise import LARGEST_EPSILON
+from bagwise.privacy.queries import BagMeans
+from bagwise.requests.answers import Answers
+from bagwise.requests.budget import Budget
 from bagwise.requests.provenance import prior_text
+from bagwise.requests.queries import REACH
 from bagwise.rows.labels import Bounds
 from bagwise.theory.beliefs import DEFAULT_MISFIT
 
@@ -113,3 +119,27 @@ def read_prior(
         eta = family.predictor(np.array(middle))
         noise = math.sqrt(float(family.variance(eta)))
     return Prior(label_sd / math.sqrt(2), noise)
+
+
+def look_ahead(answers: Answers) -> tuple[Budget, Prior | None]:
+    """Return the budget and the belief of a plan after private answers, which are all paid for.
+
+    The budget is one of Laplace noise of the size that the bags will have; its bounds are as wide
+    as what it hides. The belief is what a private model tells of the labels, if there is one.
+    """
+    budget, rule = answers.budget, answers.budget.rule
+    means = rule.least(BagMeans.of(rule.bounds), answers.events)
+    width, bounds, prior = rule.bounds[1] - rule.bounds[0], rule.bounds, None
+    # Staircase noise of a large epsilon is so small that no Laplace noise of a sane one is.
+    epsilon = min(LARGEST_EPSILON, math.sqrt(2) * width / means.number_sd)
+    if answers.limit is not None:
+        left, signal, error = (answers.limit / REACH) ** 2, answers.signal, answers.error
+        # The model's own error is in both. And labels miss the model by no more than it leaves: by
+        # half of that if the misfit is three times as large as believed.
+        left, signal = max(left - error, left / 10), max(signal - error, signal / 10)
+        misfit = min(DEFAULT_MISFIT, left / 6 / max(signal, 1e-300))
+        # A fit has the less to find out.
+        prior = Prior(math.sqrt(signal), math.sqrt(left), misfit=misfit, few_bags=0.0)
+        bounds = (0.0, 2 * answers.limit)
+    ahead = ExactCalibration(epsilon, 0.0, bounds, noise="laplace")
+    return replace(budget, calibration=ahead, bounds=bounds), prior

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from bagwise._types import FloatArray, IntArray
-from bagwise.privacy.units import Units
-from bagwise.requests.budget import Budget
-from bagwise.requests.columns import Columns
+from bagwise._types import FloatArray
+from bagwise.privacy.units import Units, units_of
 from bagwise.rng import SecureNoise
 from bagwise.rows.encode import Encoder
 from bagwise.rows.row_order import feature_order
@@ -34,8 +32,11 @@ class Population:
         Of the features.
     encoder : Encoder
         From them to X.
-    n_rows, largest_unit : int
-        Of the table.
+    n_rows : int
+    unit : str or None
+        The column whose values are protected together.
+    largest_unit : int
+        Rows of the unit with the most.
     smallest_stratum : int or None
         Rows of the smallest stratum that bags must not cross.
     """
@@ -43,6 +44,7 @@ class Population:
     names: tuple[str, ...]
     encoder: Encoder
     n_rows: int
+    unit: str | None = None
     largest_unit: int = 1
     smallest_stratum: int | None = None
 
@@ -75,52 +77,31 @@ class Sample:
 
 def sample_matrix(X: FloatArray, *, n_rows: int) -> Sample:
     """Return a sample of the rows of X, which stand for `n_rows`."""
-    names = [str(j) for j in range(X.shape[1])]
-    rows = Rows(pa.table({name: X[:, j] for j, name in enumerate(names)}))
-    chosen = _few(feature_order(rows, names, SecureNoise()))
+    facts = {str(j): X[:, j] for j in range(X.shape[1])}
+    order = feature_order(pa.table(facts), list(facts), SecureNoise())
+    places = np.random.default_rng(SEED).permutation(order.size)[:MOST_ROWS]
+    chosen = order[np.sort(places)]
     return Sample(np.ascontiguousarray(X[chosen]), copies=n_rows / len(chosen))
 
 
-def sample_rows(
-    rows: Rows,
-    columns: Columns,
-    budget: Budget,
-    *,
-    names: list[str],
-    population: Population | None = None,
-) -> Sample:
-    """Return a sample of the features of a table, or of a larger sample of it."""
-    if population is None:
-        encoder, n_rows = columns.encoder_for(rows, names), rows.num_rows
-    else:
-        encoder, n_rows = population.encoder, population.n_rows
-    if budget.unit is None:
-        order = feature_order(rows, names, SecureNoise())
-        X = encoder.transform(rows.take(_few(order)))
-        return Sample(X, copies=n_rows / len(X))
+def sample_rows(rows: Rows, everyone: Population) -> Sample:
+    """Return a sample of the features of a table, of which `rows` may be a larger sample."""
     # Rows that have the same features may belong to different units: these decide as well.
-    ordered = rows.take(feature_order(rows, [*names, budget.unit], SecureNoise()))
-    units = budget.units_in(ordered)
-    chosen = _few_units(units)
-    X = encoder.transform(ordered.take(chosen))
-    largest = units.largest if population is None else population.largest_unit
-    return Sample(X, units.take(chosen), largest, n_rows / len(X))
-
-
-def _few(order: IntArray) -> IntArray:
-    """Return some of the rows, in their order."""
-    places = np.random.default_rng(SEED).permutation(order.size)[:MOST_ROWS]
-    return order[np.sort(places)]
-
-
-def _few_units(units: Units) -> IntArray:
-    """Return the rows of some units, including the largest, which determines the noise."""
-    if units.index is None:
-        raise AssertionError("units are numbered where a column names them")
-    rows = np.bincount(units.index)
-    drawn = np.random.default_rng(SEED).permutation(rows.size)
-    drawn = np.concatenate([[np.argmax(rows)], drawn[drawn != np.argmax(rows)]])
-    enough = int(np.searchsorted(np.cumsum(rows[drawn]), MOST_ROWS)) + 1
-    wanted = np.zeros(rows.size, dtype=bool)
-    wanted[drawn[:enough]] = True
-    return np.flatnonzero(wanted[units.index])
+    who = [] if everyone.unit is None else [everyone.unit]
+    order = feature_order(rows, [*everyone.names, *who], SecureNoise())
+    rng = np.random.default_rng(SEED)
+    if everyone.unit is None:
+        units, places = Units(), np.sort(rng.permutation(order.size)[:MOST_ROWS])
+    else:
+        # Whole units, among them the largest, which determines the noise.
+        units = units_of(rows.take(order), everyone.unit)
+        if units.index is None:
+            raise AssertionError("units are numbered where a column names them")
+        counts = np.bincount(units.index)
+        drawn, largest = rng.permutation(counts.size), np.argmax(counts)
+        drawn = np.concatenate([[largest], drawn[drawn != largest]])
+        enough = int(np.searchsorted(np.cumsum(counts[drawn]), MOST_ROWS)) + 1
+        places = np.flatnonzero(np.isin(units.index, drawn[:enough]))
+    X = everyone.encoder.transform(rows.take(order[places]))
+    copies = everyone.n_rows / len(X)
+    return Sample(X, units.take(places), everyone.largest_unit, copies)

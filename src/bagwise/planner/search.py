@@ -25,7 +25,6 @@ Few bags are regretted for one thing more, which is in no scenario (`Prior.few_b
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -33,13 +32,12 @@ from bagwise._types import FloatArray
 from bagwise.bagging import BaggingStrategy, check_bag_size, find_strategy
 from bagwise.errors import BagTooSmallError, StrategyError
 from bagwise.planner import flexible
-from bagwise.planner.belief import Prior
+from bagwise.planner.belief import Prior, look_ahead
 from bagwise.planner.candidates import SINGLY, Candidate, candidates_of, single_labels
 from bagwise.planner.problem import PlanProblem, grid, title, usable, without_intervals
 from bagwise.planner.ranking import Plan
-from bagwise.planner.sample import Population, Sample, sample_rows
-from bagwise.requests.answers import Answers, look_ahead
-from bagwise.requests.columns import read_given
+from bagwise.planner.sample import Population, sample_rows
+from bagwise.requests.answers import Answers
 from bagwise.requests.provenance import FlexibleLearner, LeastRegret, NothingToPlan
 from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rows.table import Rows
@@ -145,32 +143,35 @@ def ranked(
 
 
 def decide(
-    rows: Rows,
-    request: ReleaseRequest,
-    answers: Answers | None = None,
-    population: Population | None = None,
+    rows: Rows, request: ReleaseRequest, everyone: Population, answers: Answers | None = None
 ) -> Choice:
     """Return the planner's first choice among those with the requested kind of label.
 
     Features alone decide, and what private queries have told, which is paid for: answers are
-    given where they came first. A population is given where `rows` are a sample of it.
+    given where they came first. The rows may be a sample of everyone.
     """
-    # 1. What bags are of: all rows of the table, or a sample of them.
-    size = request.bag_size
+    # 1. What is known of features and labels before any strategy is tried.
+    size, kind, classes = request.bag_size, request.label_kind, request.columns.classes
     if size is not None:
-        n_rows = rows.num_rows if population is None else population.n_rows
-        check_bag_size(size, n_rows=n_rows)
-    if population is None:
-        most = read_given(rows, by=(), within=request.columns.within).smallest_stratum
-        names = request.columns.features_in(rows)
-    else:
-        most, names = population.smallest_stratum, list(population.names)
-    # Columns may be refused here; only then are strategies tried, and their kernels compiled.
-    sample = sample_rows(rows, request.columns, request.budget, names=names, population=population)
-    problem = _problem(sample, request, answers, most)
+        check_bag_size(size, n_rows=everyone.n_rows)
+    budget, prior = (request.budget, None) if answers is None else look_ahead(answers)
+    linear = request.learner == "linear"
+    named = request.strategies if request.strategy is None else (request.strategy,)
+    problem = PlanProblem.of(
+        sample_rows(rows, everyone),
+        budget,
+        prior=prior,
+        family=request.family,
+        classes=None if classes is None else len(classes),
+        bag_sizes=None if size is None else [size],
+        min_bag_size=request.min_bag_size,
+        strategies=named if linear else None,
+        label_kinds=(kind,),
+        max_bag_size=everyone.smallest_stratum,
+        learner=request.learner,
+    )
     # 2. For a learner that is not linear: the strategy of its kind, or no bags at all.
-    if request.learner == "flexible":
-        kind = request.label_kind
+    if not linear:
         chosen = size or flexible.best_size(problem, kind)
         singly = problem.single_labels and request.may_report_singly
         if singly and (lost := flexible.lost_singly(problem)) < flexible.lost(problem, chosen):
@@ -181,47 +182,19 @@ def decide(
         return request.choose(strategy, chosen, request.scores, why=why)
     # 3. For a linear one: the choice of least regret, if anything is known of any.
     try:
-        found = rank(problem)
+        best = rank(problem).best
     except (BagTooSmallError, StrategyError) as error:
         if size is None or problem.are_named:
             raise
         cause = NothingToPlan(cause="rows" if isinstance(error, BagTooSmallError) else "labels")
         return request.choose(find_strategy("random"), size, "none", why=cause)
-    best = found.best
+    belief = problem.prior
     reason = LeastRegret(
         rmse=float(best.rmse),
         loss=best.loss,
-        signal_sd=float(found.prior.signal_sd),
-        label_noise_sd=float(found.prior.label_noise_sd),
-        factor=float(found.prior.factor),
-        misfit=float(found.prior.misfit),
+        signal_sd=float(belief.signal_sd),
+        label_noise_sd=float(belief.label_noise_sd),
+        factor=float(belief.factor),
+        misfit=float(belief.misfit),
     )
     return request.choose(best.bagging, best.bag_size, best.scores, why=reason)
-
-
-def _problem(
-    sample: Sample, request: ReleaseRequest, answers: Answers | None, most: int | None
-) -> PlanProblem:
-    size, classes, budget = request.bag_size, request.columns.classes, request.budget
-    named = request.strategies if request.strategy is None else (request.strategy,)
-    prior = None
-    if answers is not None:
-        rule, belief = look_ahead(budget.rule, answers)
-        budget = replace(budget, calibration=rule, bounds=rule.bounds)
-        if belief is not None:
-            # A private model has told what labels are like; a fit has the less to find out.
-            signal_sd, label_noise_sd, misfit = belief
-            prior = Prior(signal_sd, label_noise_sd, misfit=misfit, few_bags=0.0)
-    return PlanProblem.of(
-        sample,
-        budget,
-        prior=prior,
-        family=request.family,
-        classes=None if classes is None else len(classes),
-        bag_sizes=None if size is None else [size],
-        min_bag_size=request.min_bag_size,
-        strategies=None if request.learner == "flexible" else named,
-        label_kinds=(request.label_kind,),
-        max_bag_size=most,
-        learner=request.learner,
-    )

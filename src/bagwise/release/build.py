@@ -33,8 +33,7 @@ The order of the steps is the same wherever the rows are; a table knows how each
 rows. ``python -m tools.walk`` counts the functions on this way.
 """
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from msgspec import UNSET
@@ -44,24 +43,18 @@ from bagwise.ledger import Account
 from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
 from bagwise.planner.search import decide
 from bagwise.privacy.promise import warn_of_strong_promise
-from bagwise.release.label_bags import Reach, foreseen_events, settle_labels
+from bagwise.release.label_bags import settle_labels
 from bagwise.release.parts_table import PartsInBags, PartsRelease, PartsTable
 from bagwise.release.preview import Confirm, confirm_columns
 from bagwise.release.release import Release
 from bagwise.release.tables import LocalBags, LocalTable
 from bagwise.release.verify import circumstances_of
 from bagwise.requests.answers import Answers, ask_labels, ask_model, ask_range
+from bagwise.requests.bag_labels import Reach, price_labels
 from bagwise.requests.budget import Budget, certify
 from bagwise.requests.provenance import Provenance
-from bagwise.requests.queries import (
-    NO_SCORES,
-    OWN_MODEL,
-    Queries,
-    ScoresRequest,
-    settle_queries,
-)
+from bagwise.requests.queries import OWN_MODEL, Queries, settle_queries
 from bagwise.requests.verbs import Choice, ModelRequest, ReleaseRequest
-from bagwise.rows.labels import Bounds
 from bagwise.rows.matrix import EncodedRows
 from bagwise.rows.parts import Parts
 from bagwise.rows.row_order import secret_order
@@ -86,38 +79,47 @@ def build(
     """Carry out a request for a release; its rows stay in memory, on disk or in parts."""
     stage, account = Stages(on_stage), Account() if account is None else account
     # 1. Report everything that is wrong with the table at once, and show what will be published.
-    table = _read(source, request, stage, is_confirmed=confirmed is True)
+    with stage("reading the table"):
+        rows = (
+            source if isinstance(source, Parts) else read_rows(source, named=request.columns.named)
+        )
+    with stage("checking the table"):
+        table: Table
+        if isinstance(rows, Parts):
+            table = PartsTable.checked(rows, request)
+        else:
+            table = LocalTable.checked(
+                rows, request.columns, request.budget, is_confirmed=confirmed is True
+            )
     _confirm(table, request.budget, confirmed)
 
-    # 2. Plan, bag and ask.
+    # 2. Plan, bag and ask. Bags that follow from answers are not counted: the noise allows for any.
     if request.plans_late:
         # Any bags get the same noise: what was paid for may say which bags serve best.
-        table, X = _look(table, request, None, stage)
-        asked = _ask(table, X, NO_SCORES, None, request, account, stage)
-        request = dataclasses.replace(request, budget=asked.budget)
-        choice = _choose(table, request, stage, asked.answers)
-        formed = _form_bags(table, X, asked.answers, choice, stage)
+        table, X = _look(table, request, stage)
+        answers = _ask(table, X, request, Reach.at_worst({1: 1}, 1), account, stage)
+        choice = _choose(table, replace(request, budget=answers.budget), stage, answers)
+        formed = _form_bags(table, X, answers, choice, stage)
         reach = formed.reach
     else:
-        request = choice = _choose(table, request, stage)
-        check_bag_size(choice.bag_size, n_rows=table.n_rows)
+        choice = _choose(table, request, stage)
+        check_bag_size(choice.bag_size, n_rows=table.everyone.n_rows)
         table.check_choice(choice)  # refused before anything is asked and charged for
-        table, X = _look(table, request, choice, stage)
+        table, X = _look(table, choice, stage)
+        largest = table.everyone.largest_unit
         if choice.scores == "none":
             # The noise may depend on the bags: on their sizes, and where the rows of a unit are.
             formed = _form_bags(table, X, Answers(), choice, stage)
             reach = formed.reach
-            asked = _ask(table, X, choice.scores_request, reach, request, account, stage)
+            answers = _ask(table, X, choice, reach, account, stage)
         else:
-            asked = _ask(table, X, choice.scores_request, None, request, account, stage)
-            formed = _form_bags(table, X, asked.answers, choice, stage)
-            reach = formed.reach
-            if asked.answers.events:  # bags follow from scores
-                reach = Reach.at_worst(formed.sizes, formed.table.largest_unit)
+            reach = Reach.at_worst({choice.bag_size: 1}, largest)
+            answers = _ask(table, X, choice, reach, account, stage)
+            formed = _form_bags(table, X, answers, choice, stage)
+            reach = Reach.at_worst(formed.bags.count_sizes(), largest)
     del table, X
-    choice, tightened = dataclasses.replace(choice, budget=asked.budget), asked.tightened
-    answers = dataclasses.replace(asked.answers, scores=None)
-    del asked  # there is a score for each row, which has done its work
+    choice = replace(choice, budget=answers.budget)
+    answers = replace(answers, scores=None)  # one for each row, which have done their work
 
     # 3. Take the rows that leave, and settle what hides their labels. Then pay.
     with stage("taking the rows"):
@@ -136,50 +138,19 @@ def build(
             unit_rows=reach.rows,
             smallest_bag=min(reach.sizes),
             circumstances=circumstances_of(provenance),
-            tightened=tightened,
             limit=answers.limit,
             mark=account.mark,
         )
-        return leaving.release(
-            labelling,
-            choice,
-            certificate,
-            provenance=provenance,
-            model=answers.model,
-        )
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The private queries on the labels before bags get theirs, with their answers, all paid for.
-
-    The budget is what the queries leave: its bounds are the stated ones, or those that were found,
-    and its rule is one within a private range if that was asked for.
-    """
-
-    budget: Budget
-    tightened: Bounds | None
-    answers: Answers
-
-
-def _read(source: Any, request: ReleaseRequest, stage: Stages, *, is_confirmed: bool) -> Table:
-    """Return checked rows: in memory, on disk, or on many machines."""
-    with stage("reading the table"):
-        rows = source
-        if not isinstance(rows, Parts):
-            rows = read_rows(source, named=request.columns.named)
-    with stage("checking the table"):
-        if isinstance(rows, Parts):
-            return PartsTable.checked(rows, request)
-        return LocalTable.checked(rows, request.columns, request.budget, is_confirmed=is_confirmed)
+        return leaving.release(labelling, choice, answers, certificate, provenance)
 
 
 def _confirm(table: Table, budget: Budget, confirmed: bool | Confirm) -> None:
     """Go on only if the columns are confirmed and, experiments aside, a guarantee is promised."""
     confirm_columns(table.preview, confirmed)
-    budget.check_rows(table.n_rows)
+    n_rows = table.everyone.n_rows
+    budget.check_rows(n_rows)
     if budget.promises:
-        warn_of_strong_promise(budget.rule.epsilon, n_rows=table.n_rows)
+        warn_of_strong_promise(budget.rule.epsilon, n_rows=n_rows)
 
 
 def _choose(
@@ -189,18 +160,15 @@ def _choose(
     if request.strategy is not None and request.bag_size is not None:
         return request.choose(request.strategy, request.bag_size, request.scores)
     with stage("planning"):
-        rows, population = table.for_a_plan()
-        return decide(rows, request, answers, population)
+        return decide(table.for_a_plan(), request, table.everyone, answers)
 
 
-def _look(
-    table: Table, request: ReleaseRequest, choice: Choice | None, stage: Stages
-) -> tuple[Table, Any]:
+def _look(table: Table, request: ReleaseRequest, stage: Stages) -> tuple[Table, Any]:
     """Put rows into a secret order, and return X in that order."""
     with stage("ordering the rows"):
-        table = table.in_secret_order(request, choice)
+        table = table.in_secret_order(request)
     with stage("encoding features"):
-        return table, table.matrix(request, choice)
+        return table, table.matrix(request)
 
 
 def _form_bags(table: Table, X: Any, answers: Answers, choice: Choice, stage: Stages) -> Formed:
@@ -210,47 +178,38 @@ def _form_bags(table: Table, X: Any, answers: Answers, choice: Choice, stage: St
 
 
 def _ask(
-    table: Table,
-    X: Any,
-    scored: ScoresRequest,
-    reach: Reach | None,
-    request: ReleaseRequest,
-    account: Account,
-    stage: Stages,
-) -> Asked:
+    table: Table, X: Any, request: ReleaseRequest, reach: Reach, account: Account, stage: Stages
+) -> Answers:
     """Settle every query, charge, and ask: bounds, a range, scores, a model to centre labels on.
 
-    `scored` is what bags will be formed by; there is no `reach` of bags that follow from answers.
-    On many machines X has its labels with it, and the table has none.
+    The reach is that of the bags, or of any where they follow from the answers. On many machines X
+    has its labels with it, and the table has none.
     """
-    budget, labels = request.budget, table.labels
+    budget, scored, everyone = request.budget, request.scores_request, table.everyone
     # 1. Settle, from public quantities alone, what is asked and how privately. Then pay.
     with stage("settling what to ask"):
         queries = settle_queries(
             budget.calibration,
             X,
-            table.encoder.feature_names,
-            unit_rows=table.largest_unit,
+            everyone.encoder.feature_names,
+            unit_rows=everyone.largest_unit,
             tighten=request.tighten,
             centre=request.centre,
             scores=scored,
             stated=budget.find_within is None,
         )
-    if budget.calibration is not None and queries != Queries():
+    if (rule := budget.calibration) is not None and queries != Queries():
         # With what bags will cost. Where nothing is asked, they are charged when labelled.
-        reach = reach or Reach.at_worst({scored.bag_size: 1}, table.largest_unit)
-        left, kind = budget.calibration.after(*queries.searches), request.label_kind
-        account.charge(
-            foreseen_events(left, queries, reach, label_kind=kind, bag_size=scored.bag_size)
-        )
+        left, kind, size = rule.after(*queries.searches), request.label_kind, scored.bag_size
+        label = price_labels(left, reach, queries.spent, label_kind=kind, bag_size=size)
+        account.charge((*left.prior, *queries.spent, label))
     # 2. Ask in this order: each answer is paid for, so that the next question may depend on it.
     budget = ask_range(queries, table.counted, budget, stage)
     queries = queries.within(budget.calibration)
-    family = request.family
     with stage("computing scores"):
-        answers = ask_labels(scored.kind, queries, labels, X, budget, stage, family=family)
-    tightened = None if queries.range is None else budget.rule.bounds
-    return Asked(budget, tightened, answers)
+        return ask_labels(
+            scored.kind, queries, table.labels, X, budget, stage, family=request.family
+        )
 
 
 def _provenance(choice: Choice, answers: Answers) -> Provenance:
@@ -292,7 +251,8 @@ def build_model(
         table = LocalTable.checked(rows, columns, budget, is_confirmed=confirmed is True)
     _confirm(table, budget, confirmed)
     table = table.take(secret_order(rows.num_rows, budget.noise_source))
-    labels, encoder, unit_rows = table.labels, table.encoder, table.largest_unit
+    labels, encoder = table.labels, table.everyone.encoder
+    unit_rows = table.everyone.largest_unit
     X = EncodedRows(table.rows, encoder)
     # 2. Settle what is asked: perhaps bounds and a range, and with all that they leave the model.
     # Then pay.
@@ -321,7 +281,6 @@ def build_model(
         (*rule.prior, query.event),
         budget,
         unit_rows=unit_rows,
-        tightened=None if queries.range is None else rule.bounds,
         mark=account.mark,
     )
     released = RowModel.of(

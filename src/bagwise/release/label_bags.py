@@ -20,53 +20,15 @@ import numpy as np
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import DominatedWarning, LeakWarning
-from bagwise.privacy.calibrate import SINGLE_LABELS, WORTHWHILE, ExactCalibration
+from bagwise.privacy.calibrate import WORTHWHILE
 from bagwise.privacy.grid import grid_step, one_hot
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import centred_steps
-from bagwise.privacy.queries import (
-    BagMeans,
-    BagPicks,
-    ClassPicks,
-    ClassShares,
-    SingleLabels,
-)
 from bagwise.requests.answers import Answers
-from bagwise.requests.queries import Queries
+from bagwise.requests.bag_labels import Reach, price_labels, reports_singly
 from bagwise.requests.verbs import Choice
 from bagwise.rows.labels import Bounds
 from bagwise.show.operator_notes import tell_operator
-
-
-@dataclass(frozen=True)
-class Reach:
-    """The quantities that noise depends on: the bags, and the units whose rows are in them.
-
-    Attributes
-    ----------
-    sizes : mapping
-        How many bags there are of each size.
-    rows : int
-        Of the unit with the most.
-    square : int
-        The largest sum over bags of (rows of a unit in the bag)^2.
-    touched : int
-        The largest number of bags that the rows of one unit are in.
-    """
-
-    sizes: Mapping[int, int]
-    rows: int
-    square: int
-    touched: int
-
-    @classmethod
-    def at_worst(cls, sizes: Mapping[int, int], rows: int) -> Self:
-        """Return bounds for any bags of these sizes: one bag could hold all rows of a unit.
-
-        Bags that follow from answers are not counted: the noise allows for any.
-        """
-        return cls(sizes, rows, rows**2, rows)
-
 
 Measure = Callable[[AnyArray, FloatArray | None], AnyArray]
 """From labels and what a model expects of them to what is told of each row, one amount or more."""
@@ -89,6 +51,8 @@ class Labelling:
         What a bag has of its rows.
     predicts : bool
         Whether a model's predictions are measured as well.
+    report : callable or None
+        Tells the operator what bags without noise show; None where there is noise.
     """
 
     events: tuple[Mechanism, ...]
@@ -96,41 +60,33 @@ class Labelling:
     hide: Callable[[AnyArray, IntArray], FloatArray]
     combine: str = "sum"
     predicts: bool = False
+    report: Callable[[AnyArray, Bags, FloatArray], None] | None = None
 
 
 def settle_labels(reach: Reach, answers: Answers, choice: Choice) -> Labelling:
     """Settle the noise on the labels of bags, from public quantities alone."""
-    rule, classes = choice.calibration, len(choice.columns.classes or ())
-    # What is measured goes to where the rows are, so that it knows no more of the choice than this.
-    bounds = choice.bounds
+    rule, classes, bounds = choice.calibration, len(choice.columns.classes or ()), choice.bounds
     if rule is None:
-        combine = "pick" if choice.label_kind == "pick" else "mean"
-        if classes:
-            return Labelling(
-                (),
-                lambda labels, _: one_hot(labels, classes).T,
-                lambda told, _: np.asarray(told.T, dtype=np.float64),
-                combine,
-            )
-        return Labelling(
-            (),
-            lambda labels, _: labels if bounds is None else np.clip(labels, *bounds),
-            lambda told, _: told[0],
-            combine,
-        )
-    events = settle_events(
-        rule,
-        reach,
-        answers,
-        label_kind=choice.label_kind,
+        return _without_noise(choice, classes)
+    settle = partial(
+        price_labels,
+        reach=reach,
+        spent=answers.events,
         bag_size=choice.bag_size,
         classes=classes,
     )
-    query, predicts = events[-1].of_bags, answers.limit is not None
-    within, step = rule.bounds, 0.0
-    if predicts:
-        within, step = answers.bounds, query.grid_step
-    draw = partial(events[-1].hide, low=within[0], source=choice.noise_source)
+    label = settle(rule, label_kind=choice.label_kind)
+    if rule.noise != "auto" and not reports_singly(rule):
+        free = settle(rule.with_noise("auto"), label_kind=choice.label_kind)
+        _warn_of_noise(label, free, reach.sizes)
+    if choice.label_kind == "pick" and not classes:
+        _warn_of_picks(label, settle(rule, label_kind="mean"), min(reach.sizes))
+    within, predicts, step = rule.bounds, answers.limit is not None, 0.0
+    if answers.limit is not None and bounds is not None:
+        within, step = bounds, grid_step((-answers.limit, answers.limit))
+        label = label.on_grid(step)
+    query = label.of_bags
+    draw = partial(label.hide, low=within[0], source=choice.noise_source)
 
     def measure(labels: AnyArray, predictions: FloatArray | None) -> AnyArray:
         if not predicts:
@@ -144,78 +100,33 @@ def settle_labels(reach: Reach, answers: Answers, choice: Choice) -> Labelling:
         # What a model expects is no secret.
         return draw(told[:1], sizes, expected=told[1]) if predicts else draw(told, sizes)
 
+    events = (*rule.prior, *answers.events, label)
     return Labelling(events, measure, hide, query.combine, predicts)
 
 
-def foreseen_events(
-    rule: ExactCalibration, queries: Queries, reach: Reach, *, label_kind: str, bag_size: int
-) -> tuple[Mechanism, ...]:
-    """Return all events of a release before the first of them: the charge to a ledger.
+def _without_noise(choice: Choice, classes: int) -> Labelling:
+    """Return exact labels, of which the operator gets a report."""
+    # What is measured goes to where the rows are, so that it knows no more of the choice than this.
+    bounds = choice.bounds
 
-    Where bags follow from an answer, `reach` is that of any bags: noise on means allows for them,
-    as it does in the end. Picks have the noise of the smallest bag that was asked for, whatever
-    size they come from, and a larger one costs less.
-    """
-    label = _settle_label(rule, reach, queries.spent, label_kind=label_kind, bag_size=bag_size)
-    return (*rule.prior, *queries.spent, label)
+    def measure(labels: AnyArray, _: FloatArray | None) -> AnyArray:
+        if classes:
+            return one_hot(labels, classes).T
+        return labels if bounds is None else np.clip(labels, *bounds)
 
-
-def settle_events(
-    rule: ExactCalibration,
-    reach: Reach,
-    answers: Answers,
-    *,
-    label_kind: str = "mean",
-    bag_size: int = 1,
-    classes: int = 0,
-) -> tuple[Mechanism, ...]:
-    """Return everything that is spent, the labels of bags last.
-
-    Warns if the user insists on more noise than is needed, or if means would carry less.
-    """
-    spent, picked = answers.events, label_kind == "pick"
-    settle = partial(_settle_label, reach=reach, spent=spent, bag_size=bag_size, classes=classes)
-    label = settle(rule, label_kind=label_kind)
-    if rule.noise != "auto" and not reports_singly(rule):
-        free = settle(rule.with_noise("auto"), label_kind=label_kind)
-        _warn_of_noise(label, free, reach.sizes)
-    if picked and not classes:
-        _warn_of_picks(label, settle(rule, label_kind="mean"), min(reach.sizes))
-    if answers.limit is not None:
-        label = label.on_grid(grid_step((-answers.limit, answers.limit)))
-    return (*rule.prior, *spent, label)
-
-
-def _settle_label(
-    rule: ExactCalibration,
-    reach: Reach,
-    spent: tuple[Mechanism, ...],
-    *,
-    label_kind: str,
-    bag_size: int,
-    classes: int = 0,
-) -> Mechanism:
-    """Return the mechanism that hides the labels of bags.
-
-    Sizes that depend on scores all get the noise on picks of the smallest.
-    """
-    rows, counts = reach.rows, reach.sizes
-    if classes and label_kind == "pick":
-        return rule.class_picks(ClassPicks(tuple(sorted(counts)), rows), classes)
-    if label_kind == "pick":
-        query = BagPicks.of(rule.bounds, [*counts, bag_size] if spent else counts, rows)
-        return rule.least(query, spent, counts=counts)
-    if reports_singly(rule):  # every row is a bag of its own
-        return rule.least(SingleLabels.of(rule.bounds, rows))
-    if classes:
-        return rule.least(ClassShares.of(rule.bounds, rows=rows, square=reach.square))
-    square, touched = reach.square, reach.touched
-    return rule.least(BagMeans.of(rule.bounds, rows=rows, square=square, touched=touched), spent)
-
-
-def reports_singly(rule: ExactCalibration | None) -> bool:
-    """Tell whether every label is reported by itself, by a table of chances."""
-    return rule is not None and rule.noise in SINGLE_LABELS
+    report = partial(
+        report_exposure,
+        label_kind=choice.label_kind,
+        bounds=bounds,
+        warn=choice.scores != "labels",  # of which the scores have warned already
+    )
+    return Labelling(
+        (),
+        measure,
+        lambda told, _: np.asarray(told.T, dtype=np.float64) if classes else told[0],
+        "pick" if choice.label_kind == "pick" else "mean",
+        report=report,
+    )
 
 
 def _warn_of_noise(chosen: Mechanism, free: Mechanism, counts: Mapping[int, int]) -> None:

@@ -11,7 +11,7 @@ import dataclasses
 import io
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -32,8 +32,7 @@ from bagwise.files.regular_files import sha256_of
 from bagwise.files.spill import SpillDirectory
 from bagwise.planner.sample import MOST_ROWS, Population
 from bagwise.privacy import Certificate
-from bagwise.privacy.noise import LabelKind, tell
-from bagwise.privacy.private_model import LinearScores
+from bagwise.privacy.noise import tell
 from bagwise.privacy.private_range import Distance, count_beyond
 from bagwise.release.bags_in_parts import (
     Moved,
@@ -44,13 +43,15 @@ from bagwise.release.bags_in_parts import (
     in_secret_order,
     leaving_rows,
 )
-from bagwise.release.label_bags import Labelling, Reach, report_exposure
+from bagwise.release.label_bags import Labelling
 from bagwise.release.manifest import BAG_ID
 from bagwise.release.preview import Preview, preview_columns
 from bagwise.release.release import Published, bag_schema
 from bagwise.release.tables import name_columns, remark_on_wide_bounds, unwritable
 from bagwise.release.verify import noise_per_bag
 from bagwise.requests.answers import Answers, expected_labels
+from bagwise.requests.bag_labels import Reach
+from bagwise.requests.columns import Columns
 from bagwise.requests.provenance import Provenance
 from bagwise.requests.queries import resolve_scores
 from bagwise.requests.verbs import Choice, ReleaseRequest
@@ -97,7 +98,7 @@ class CountedLabels:
         return np.asarray(np.sum(self.parts.map(count, [self.label]), axis=0))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PartsRelease(Published):
     """A release made in parts: its noise is drawn, but its files are not written yet.
 
@@ -110,12 +111,6 @@ class PartsRelease(Published):
     scratch: SpillDirectory
     columns: pa.Schema
     bag_table: WrittenTable
-    certificate: Certificate
-    provenance: Provenance
-    encoder: Encoder
-    label_kind: LabelKind
-    model: LinearScores | None = None
-    digest: None = None
 
     @property
     def _row_schema(self) -> pa.Schema:
@@ -154,10 +149,8 @@ class PartsTable:
     source: Parts
     parts: Parts
     schema: pa.Schema
-    encoder: Encoder
-    preview: Preview
-    unit: str | None
     everyone: Population
+    preview: Preview
     moved: Moved
     strata: Strata | None
     groups: Strata | None
@@ -178,7 +171,10 @@ class PartsTable:
         # 1. Columns by their names and types.
         check_label(kinds, label, columns.classes)
         names, leaving = name_columns(kinds.empty_table(), columns)
-        schema = _leaving_schema(kinds, leaving)
+        empty = kinds.empty_table().select(leaving)
+        plain = pa.table([without_dictionary(column) for column in empty.columns], names=leaving)
+        with Shield(unwritable):
+            schema = as_parquet_keeps_it(plain).schema
         # 2. What is in them. Copies of the label are refused; the operator alone may know the rest.
         facts = gather_facts(
             table,
@@ -209,66 +205,44 @@ class PartsTable:
             tried = [find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned]
             for strategy in _named(request) or tried:
                 check_strata_of(strategy, strata)
-        return cls(
-            source=table,
-            parts=table,
-            schema=schema,
-            encoder=encoder,
-            preview=preview_columns(facts.columns, encoder, columns),
-            unit=budget.unit,
-            everyone=Population(tuple(names), encoder, table.num_rows, largest, smallest),
-            moved=Moved.of(leaving, columns),
-            strata=strata,
-            groups=groups,
+        everyone = Population(tuple(names), encoder, table.num_rows, budget.unit, largest, smallest)
+        preview, moved = (
+            preview_columns(facts.columns, encoder, columns),
+            Moved.of(leaving, columns),
         )
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self.source.num_rows
-
-    @property
-    def largest_unit(self) -> int:
-        """Rows of the unit with the most."""
-        return self.everyone.largest_unit
-
-    @property
-    def scratch(self) -> SpillDirectory:
-        """The private directory of the run."""
-        return self.source.workers.scratch
+        return cls(table, table, schema, everyone, preview, moved, strata, groups)
 
     @property
     def counted(self) -> CountedLabels:
         """The labels, to be counted where they are."""
         return CountedLabels(self.parts, self.moved.label)
 
-    def for_a_plan(self) -> tuple[Rows, Population]:
-        """Return a sample of the rows, by features or units, and the population it stands for."""
-        names, largest = self.everyone.names, self.largest_unit
-        if self.unit is None:
-            drawn = sample_rows(self.source, names, MOST_ROWS)
-        else:
-            drawn = sample_units(self.source, names, self.unit, MOST_ROWS, largest=largest)
-        return Rows(drawn), self.everyone
+    def for_a_plan(self) -> Rows:
+        """Return a sample of the rows, by features or units."""
+        names, unit = self.everyone.names, self.everyone.unit
+        if unit is None:
+            return Rows(sample_rows(self.source, names, MOST_ROWS))
+        largest = self.everyone.largest_unit
+        return Rows(sample_units(self.source, names, unit, MOST_ROWS, largest=largest))
 
     def check_choice(self, choice: Choice) -> None:
         """Refuse a strategy that cannot work in parts."""
         check_formable(choice.strategy)
 
-    def in_secret_order(self, request: ReleaseRequest, choice: Choice | None) -> Self:
+    def in_secret_order(self, request: ReleaseRequest) -> Self:
         """Put rows into a secret order if there is a model or a metric.
 
         These are doubles, whose last bits show an order of rows. Other bags follow from secret keys
         of rows, and from what is counted.
         """
-        modelled = choice is None or request.centre == "model" or choice.scores != "none"
-        if not modelled and choice is not None and not choice.strategy.needs_features:
+        plain = isinstance(request, Choice) and not request.strategy.needs_features
+        if plain and request.centre != "model" and request.scores == "none":
             return self
         return dataclasses.replace(self, parts=in_secret_order(self.source, self.moved))
 
-    def matrix(self, _request: ReleaseRequest, _choice: Choice | None) -> PartsMatrix:
+    def matrix(self, _request: ReleaseRequest) -> PartsMatrix:
         """Return X, which stays where the rows are."""
-        return PartsMatrix(self.parts, self.encoder, self.moved.label)
+        return PartsMatrix(self.parts, self.everyone.encoder, self.moved.label)
 
     def form_bags(self, X: PartsMatrix, answers: Answers, choice: Choice) -> "PartsInBags":
         """Put rows into bags, each of which lives in one part."""
@@ -291,12 +265,6 @@ class PartsInBags:
 
     table: PartsTable
     bags: PartBags
-    answers: Answers = field(default_factory=Answers)
-
-    @property
-    def sizes(self) -> dict[int, int]:
-        """How many bags there are of each size."""
-        return self.bags.sizes
 
     @property
     def reach(self) -> Reach:
@@ -304,57 +272,48 @@ class PartsInBags:
 
         Rows that are left out count as if they were in bags of their own, as in memory.
         """
-        unit, largest = self.table.unit, self.table.largest_unit
+        unit, largest = self.table.everyone.unit, self.table.everyone.largest_unit
         if unit is None:
-            return Reach(self.sizes, 1, 1, 1)
+            return Reach(self.bags.sizes, 1, 1, 1)
         square, touched = reach_of_units(self.bags.parts, unit, BAG_ID)
-        return Reach(self.sizes, largest, max(square, largest), touched)
+        return Reach(self.bags.sizes, largest, max(square, largest), touched)
 
-    def leaving(self, answers: Answers, _choice: Choice) -> Self:
+    def leaving(self, _answers: Answers, _choice: Choice) -> Self:
         """Return the rows unchanged, ready to be labelled."""
-        return dataclasses.replace(self, answers=answers)
+        return self
 
     def release(
         self,
         labelling: Labelling,
         choice: Choice,
+        answers: Answers,
         certificate: Certificate,
-        *,
         provenance: Provenance,
-        model: LinearScores | None,
     ) -> PartsRelease:
         """Give every bag its label: seal its exact answer first, then draw the noise, once."""
-        bags, encoder, scratch = self.bags, self.table.encoder, self.table.scratch
-        sums = tell_all(bags, labelling, encoder, self.answers, choice, scratch)
-        drawn = _draw(sums, labelling, bags, bag_schema(choice.columns.classes), scratch)
-        if choice.calibration is None:
-            self._report_exposure(drawn, choice)
+        bags, encoder, columns = self.bags, self.table.everyone.encoder, choice.columns
+        scratch = self.table.source.workers.scratch
+        sums = tell_all(bags, labelling, encoder, answers, columns, scratch)
+        drawn = _draw(sums, labelling, bags, bag_schema(columns.classes), scratch)
+        if labelling.report is not None:
+            # What bags without noise expose is judged by those of the first part.
+            (rows,) = bags.parts.head().map(lambda part: part.table, [columns.label, BAG_ID])
+            labels, some = rows[columns.label].to_numpy(), Bags(rows[BAG_ID].to_numpy())
+            told = pq.read_table(drawn.path).slice(0, some.n_bags)
+            shown = np.column_stack([told[name].to_numpy() for name in told.column_names[2:-1]])
+            coded = columns.classes is not None
+            labels, shown = (labels.astype(np.int64), shown) if coded else (labels, shown[:, 0])
+            labelling.report(labels, some, shown)
         return PartsRelease(
-            bags=bags,
-            scratch=scratch,
-            columns=self.table.schema,
-            bag_table=drawn,
             certificate=certificate,
             provenance=provenance,
             encoder=encoder,
             label_kind=choice.label_kind,
-            model=model,
-        )
-
-    def _report_exposure(self, drawn: WrittenTable, choice: Choice) -> None:
-        """Tell the operator what bags without noise expose, judged by those of the first part."""
-        label, classes = choice.columns.label, choice.columns.classes
-        (rows,) = self.bags.parts.head().map(lambda part: part.table, [label, BAG_ID])
-        labels, some = rows[label].to_numpy(), Bags(rows[BAG_ID].to_numpy())
-        told = pq.read_table(drawn.path).slice(0, some.n_bags)
-        columns = [told[name].to_numpy() for name in told.column_names[2:-1]]
-        report_exposure(
-            labels if classes is None else labels.astype(np.int64),
-            some,
-            columns[0] if classes is None else np.column_stack(columns),
-            label_kind=choice.label_kind,
-            bounds=choice.bounds,
-            warn=choice.scores != "labels",  # of which the scores have warned already
+            model=answers.model,
+            bags=bags,
+            scratch=scratch,
+            columns=self.table.schema,
+            bag_table=drawn,
         )
 
 
@@ -379,14 +338,6 @@ def _named(request: ReleaseRequest) -> list[BaggingStrategy]:
     return [find_strategy(strategy) for strategy in named or ()]
 
 
-def _leaving_schema(kinds: pa.Schema, names: list[str]) -> pa.Schema:
-    """Return the columns with the types that they will have in a release."""
-    empty = kinds.empty_table().select(names)
-    plain = pa.table([without_dictionary(column) for column in empty.columns], names=names)
-    with Shield(unwritable):
-        return as_parquet_keeps_it(plain).schema
-
-
 # -- labels ----------------------------------------------------------------------------------------
 
 
@@ -409,21 +360,21 @@ def tell_all(
     labelling: Labelling,
     encoder: Encoder,
     answers: Answers,
-    choice: Choice,
+    columns: Columns,
     scratch: SpillDirectory,
 ) -> SealedSums:
     """Have the exact answers of all bags written to files, sealed for this process."""
     box, where = SealedBox(), str(scratch.new_file("sums"))
     public, measure, combine = box.public, labelling.measure, labelling.combine
-    label, coded = choice.columns.label, choice.columns.classes is not None
-    model, bounds = answers.model if labelling.predicts else None, answers.bounds
+    label, coded = columns.label, columns.classes is not None
+    model, bounds = answers.model if labelling.predicts else None, answers.budget.bounds
 
     def sealed(part: Part) -> str:
         labels = as_float(part.table.column(label))
         if not np.isfinite(labels).all():
             raise AssertionError("labels were looked at before")
         bags, expected = Bags.owning(part.table.column(BAG_ID).to_numpy().copy()), None
-        if model is not None:
+        if model is not None and bounds is not None:
             blocks = blocks_of(part.table, encoder)
             expected = np.concatenate([expected_labels(model, X, bounds) for X, _ in blocks])
         measured = measure(labels.astype(np.int64) if coded else labels, expected)
@@ -434,8 +385,8 @@ def tell_all(
         path.write_bytes(seal(public, content.getvalue()))
         return str(path)
 
-    columns = [*(encoder.inputs if labelling.predicts else ()), label, BAG_ID]
-    return SealedSums(tuple(bags.parts.map(sealed, columns)), box)
+    read = [*(encoder.inputs if labelling.predicts else ()), label, BAG_ID]
+    return SealedSums(tuple(bags.parts.map(sealed, read)), box)
 
 
 def _pick_in_part(bags: Bags, *, part: Part) -> IntArray:

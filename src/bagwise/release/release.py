@@ -57,6 +57,7 @@ def bag_schema(classes: Sequence[str] | None) -> pa.Schema:
     return pa.schema([(name, whole.get(name, pa.float64())) for name in bag_columns(classes)])
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Published:
     """The parts that every release has, wherever its rows are.
 
@@ -70,13 +71,15 @@ class Published:
     label_kind : {"mean", "pick"}
     model : LinearScores or None
         The private model that rows were sorted or measured by, or labels centred on, if they were.
+    bags : Bags or PartBags
+        Which rows share a bag.
     """
 
     certificate: Certificate
     provenance: Provenance
     encoder: Encoder
     label_kind: LabelKind
-    model: LinearScores | None
+    model: LinearScores | None = None
     bags: Bags | PartBags
 
     @property
@@ -220,28 +223,20 @@ class Published:
         return html.table("Release", list(self.summary().items()))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Release(Published):
     """A release, as it leaves the custodian; it never holds a row's label.
 
+    It has the attributes of `Published`, and these.
+
     Attributes
     ----------
-    bags : Bags
-        Which rows share a bag.
     labels : (m,) floats, or (m, classes) for a label with classes
         The aggregate label of each bag; for classes their shares, or estimates of them.
     noise_sd : (m,) floats
         The standard deviation of the privacy noise on each bag's label.
-    label_kind : {"mean", "pick"}
-    certificate : Certificate
-    encoder : Encoder
-        The recipe from feature columns to X.
     instances : pyarrow.Table
         The feature columns, the id column if there is one, and the columns that bags follow.
-    provenance : Provenance
-        How the release was made, as the manifest records it.
-    model : LinearScores or None
-        The private model that rows were sorted or measured by, or labels centred on, if they were.
     digest : str or None
         SHA-256 of the manifest, for a release that was read from its files.
     stored : StoredTable or None
@@ -251,12 +246,7 @@ class Release(Published):
     bags: Bags
     labels: FloatArray
     noise_sd: FloatArray
-    label_kind: LabelKind
-    certificate: Certificate
-    encoder: Encoder
     instances: pa.Table
-    provenance: Provenance
-    model: LinearScores | None = None
     digest: str | None = None
     stored: StoredTable | None = None
 

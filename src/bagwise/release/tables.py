@@ -5,6 +5,7 @@
 
 import dataclasses
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -26,24 +27,24 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.files.parquet_files import as_parquet_keeps_it
+from bagwise.planner.sample import Population
 from bagwise.privacy import Certificate
 from bagwise.privacy.noise import pick_rows, tell
-from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import Units
 from bagwise.release.bags_in_parts import assign_by_cells
-from bagwise.release.label_bags import Labelling, Reach, report_exposure
+from bagwise.release.label_bags import Labelling
 from bagwise.release.manifest import BAG_ID
 from bagwise.release.preview import Preview, preview_columns, refuse_flagged
 from bagwise.release.release import Release
 from bagwise.release.verify import noise_per_bag
 from bagwise.requests.answers import Answers
+from bagwise.requests.bag_labels import Reach
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns, carried_columns, read_given
 from bagwise.requests.provenance import Provenance
 from bagwise.requests.verbs import Choice, ReleaseRequest
 from bagwise.rng import make_generator
 from bagwise.rows.columns import find_column, refuse_lookalikes, repeated, without_dictionary
-from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import (
     FEWEST_ROWS,
     Bounds,
@@ -69,8 +70,8 @@ class LocalTable:
     ----------
     labels : (n,)
         Numbers, or numbers of classes; secret.
-    names : list of str
-        The features.
+    everyone : Population
+        What is known of all rows.
     given : Given
         Groups and strata that bags have to follow.
     kept : (n,) or None
@@ -79,8 +80,7 @@ class LocalTable:
 
     rows: Rows
     labels: AnyArray
-    names: list[str]
-    encoder: Encoder
+    everyone: Population
     preview: Preview
     units: Units
     given: Given
@@ -118,19 +118,17 @@ class LocalTable:
         wrong.raise_all()
         classes = columns.classes is not None
         note_likely_copies(rows, leaving, labels, label=columns.label, classes=classes)
+        given, units = read_given(rows, by=columns.by, within=columns.within), budget.units_in(rows)
+        everyone = Population(
+            tuple(names),
+            encoder,
+            rows.num_rows,
+            budget.unit,
+            units.largest,
+            given.smallest_stratum,
+        )
         preview = preview_columns(facts, encoder, columns)
-        given = read_given(rows, by=columns.by, within=columns.within)
-        return cls(rows, labels, names, encoder, preview, budget.units_in(rows), given)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self.rows.num_rows
-
-    @property
-    def largest_unit(self) -> int:
-        """Rows of the unit with the most."""
-        return self.units.largest
+        return cls(rows, labels, everyone, preview, units, given)
 
     @property
     def counted(self) -> AnyArray:
@@ -142,13 +140,13 @@ class LocalTable:
         """Whether all rows may be in memory at once."""
         return self.rows.rows_at_once >= self.rows.num_rows
 
-    def for_a_plan(self) -> tuple[Rows, None]:
+    def for_a_plan(self) -> Rows:
         """Return all rows: the planner takes a sample by their features."""
-        return self.rows, None
+        return self.rows
 
     def check_choice(self, choice: Choice) -> None:
         """Refuse a size that strata do not allow, and a strategy that needs all rows in memory."""
-        check_strata(self.given.smallest_stratum, choice.bag_size)
+        check_strata(self.everyone.smallest_stratum, choice.bag_size)
         follows = self.given.groups is not None or self.given.strata is not None
         if choice.strategy.needs_features and not self.fits and follows:
             raise StrategyError(
@@ -157,13 +155,13 @@ class LocalTable:
                 "in parts."
             )
 
-    def in_secret_order(self, request: ReleaseRequest, _choice: Choice | None) -> Self:
+    def in_secret_order(self, request: ReleaseRequest) -> Self:
         """Put rows into a secret order, or one that features decide if it must be reproducible."""
         source = request.budget.noise_source
         if request.keep_order or request.seed is not None:
-            order = feature_order(self.rows, self.names, source)
+            order = feature_order(self.rows, self.everyone.names, source)
         else:
-            order = secret_order(self.n_rows, source)
+            order = secret_order(self.rows.num_rows, source)
         return dataclasses.replace(self.take(order), kept=order if request.keep_order else None)
 
     def take(self, order: IntArray) -> Self:
@@ -176,18 +174,17 @@ class LocalTable:
             given=self.given.take(order),
         )
 
-    def matrix(self, request: ReleaseRequest, choice: Choice | None) -> Any:
+    def matrix(self, request: ReleaseRequest) -> Any:
         """Return X: as a whole only if that is needed, and sparse if that saves memory."""
-        if choice is not None:
-            if not choice.strategy.needs_features:
-                return EncodedRows(self.rows, self.encoder)
-            modelled = choice.scores == "model" or request.centre != "none"
-            sparse = self.encoder.is_mostly_zeros and choice.strategy.accepts_sparse
+        encoder = self.everyone.encoder
+        if isinstance(request, Choice):
+            if not request.strategy.needs_features:
+                return EncodedRows(self.rows, encoder)
+            modelled = request.scores == "model" or request.centre != "none"
+            sparse = encoder.is_mostly_zeros and request.strategy.accepts_sparse
             if self.fits and sparse and not modelled:
-                return self.encoder.transform_sparse(self.rows)
-        if self.fits:
-            return self.encoder.transform(self.rows)
-        return EncodedRows(self.rows, self.encoder)
+                return encoder.transform_sparse(self.rows)
+        return encoder.transform(self.rows) if self.fits else EncodedRows(self.rows, encoder)
 
     def form_bags(self, X: Any, answers: Answers, choice: Choice) -> "LocalBags":
         """Put rows into bags: all at once, or in cells that fit into memory."""
@@ -217,15 +214,10 @@ class LocalBags:
     instances: pa.Table | None = None
 
     @property
-    def sizes(self) -> dict[int, int]:
-        """How many bags there are of each size."""
-        return self.bags.count_sizes()
-
-    @property
     def reach(self) -> Reach:
         """The quantities of the bags that noise depends on."""
         units = self.table.units
-        return Reach(self.sizes, units.largest, *units.reach(self.bags))
+        return Reach(self.bags.count_sizes(), units.largest, *units.reach(self.bags))
 
     def leaving(self, answers: Answers, choice: Choice) -> Self:
         """Put rows into the order in which they are published, and select the published columns.
@@ -236,13 +228,13 @@ class LocalBags:
         if table.kept is not None:
             order = inverse_order(table.kept)
         elif choice.seed is not None:
-            order = secret_order(table.n_rows, choice.noise_source)
+            order = secret_order(table.rows.num_rows, choice.noise_source)
         if order is None:
             bags = bags.renumbered()
         else:
             table, bags = table.take(order), bags.take(order)
             predictions = None if predictions is None else predictions[order]
-        leaving = table.rows.hand_over(leaving_columns(table.names, choice.columns))
+        leaving = table.rows.hand_over(leaving_columns(table.everyone.names, choice.columns))
         with Shield(unwritable):
             instances = as_parquet_keeps_it(leaving)
         return dataclasses.replace(
@@ -253,37 +245,29 @@ class LocalBags:
         self,
         labelling: Labelling,
         choice: Choice,
+        answers: Answers,
         certificate: Certificate,
-        *,
         provenance: Provenance,
-        model: LinearScores | None,
     ) -> Release:
         """Give every bag its label, and tell the operator what bags without noise expose."""
         bags, labels, bounds = self.bags, self.table.labels, choice.bounds
-        if choice.calibration is None and bounds is not None:
+        if labelling.report is not None and bounds is not None:
             _warn_of_clipping(labels, bounds)
-        measured = labelling.measure(labels, self.predictions)
         pick = partial(pick_rows, source=choice.noise_source)
-        answers = labelling.hide(tell(measured, labelling.combine, bags, pick), bags.sizes)
-        if choice.calibration is None:
-            report_exposure(
-                labels,
-                bags,
-                answers,
-                label_kind=choice.label_kind,
-                bounds=bounds,
-                warn=choice.scores != "labels",  # of which the scores have warned already
-            )
+        told = tell(labelling.measure(labels, self.predictions), labelling.combine, bags, pick)
+        shown = labelling.hide(told, bags.sizes)
+        if labelling.report is not None:
+            labelling.report(labels, bags, shown)
         return Release(
-            bags=bags,
-            labels=answers,
-            noise_sd=noise_per_bag(labelling.events, bags.sizes),
-            label_kind=choice.label_kind,
             certificate=certificate,
-            encoder=self.table.encoder,
-            instances=self.instances,
             provenance=provenance,
-            model=model,
+            encoder=self.table.everyone.encoder,
+            label_kind=choice.label_kind,
+            model=answers.model,
+            bags=bags,
+            labels=shown,
+            noise_sd=noise_per_bag(labelling.events, bags.sizes),
+            instances=self.instances,
             stored=self.table.rows.stored,
         )
 
@@ -303,7 +287,7 @@ def name_columns(table: Rows, columns: Columns) -> tuple[list[str], list[str]]:
     return names, leaving
 
 
-def leaving_columns(names: list[str], columns: Columns) -> list[str]:
+def leaving_columns(names: Sequence[str], columns: Columns) -> list[str]:
     """Return the published columns: the id, the columns that bags follow, and the features."""
     key = [] if columns.id is None else [columns.id]
     return [*key, *carried_columns(columns, names), *names]

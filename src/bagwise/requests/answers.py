@@ -1,9 +1,7 @@
 """The answers of private queries, all of them paid for; `queries` settles what is asked."""
 
-import math
 import warnings
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,6 @@ from bagwise.glm.statistic import (
     family_to_release,
     fit_statistics,
 )
-from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import noisy_labels
 from bagwise.privacy.private_model import LinearScores, release_statistics
@@ -32,14 +29,11 @@ from bagwise.privacy.private_range import (
     limit_of,
     tightened,
 )
-from bagwise.privacy.promise import LARGEST_EPSILON
-from bagwise.privacy.queries import BagMeans
 from bagwise.requests.budget import Budget
-from bagwise.requests.queries import REACH, ModelQuery, Queries, ScoresKind
+from bagwise.requests.queries import ModelQuery, Queries, ScoresKind
 from bagwise.rows.labels import Bounds
 from bagwise.rows.whitening import over_blocks, over_labelled_blocks
 from bagwise.show.stages import Stages
-from bagwise.theory.beliefs import DEFAULT_MISFIT
 
 
 @dataclass(frozen=True)
@@ -48,6 +42,9 @@ class Answers:
 
     Attributes
     ----------
+    budget : Budget
+        What the queries leave. Its bounds are the stated ones, or those that were found; those of
+        its rule are the range.
     scores : (n,) or None
         What rows are sorted by, one for each.
     model : LinearScores or None
@@ -58,10 +55,8 @@ class Answers:
         Whether labels were to be centred on it.
     limit : float or None
         What the model leaves of a label is clipped to plus or minus that. None: it leaves so much
-        that centring does not pay, and is not done.
-    bounds : (low, high)
-        Those that were stated. A label that the private range would clip, and that the model
-        expects, is told in full.
+        that centring does not pay, and is not done. A label that the range would clip, and that the
+        model expects, is told in full.
     predictions : (n,) or None
         Expected labels of all rows, within the bounds; None where labels are not centred, or rows
         are on many machines.
@@ -71,12 +66,12 @@ class Answers:
         What was spent, but for bounds and a range.
     """
 
+    budget: Budget = field(default_factory=Budget)
     scores: FloatArray | None = None
     model: LinearScores | None = None
     error: float = 0.0
     centred: bool = False
     limit: float | None = None
-    bounds: Bounds = (0.0, 0.0)
     predictions: FloatArray | None = None
     signal: float = 0.0
     events: tuple[Mechanism, ...] = ()
@@ -102,7 +97,7 @@ def ask_range(queries: Queries, labels: Any, budget: Budget, stage: Stages) -> B
             if not (rule.prior and found == (0.0, 1.0)):
                 found = tightened(labels, found, event=query, source=source, terms=terms)
         rule = rule.within(found, query)
-    return budget.within(rule, bounds)
+    return replace(budget, calibration=rule, bounds=bounds, find_within=None)
 
 
 def ask_labels(
@@ -146,7 +141,7 @@ def ask_labels(
         if kind == "model" and labels is not None:
             scores = model.predict(X)
     if queries.limit is None or model is None or budget.bounds is None:
-        return Answers(scores, model, error, events=queries.spent)
+        return Answers(budget, scores, model, error, events=queries.spent)
     # 3. A limit for what the model leaves; whether centring pays is decided by that private limit.
     with stage("centring the labels"):
         bounds, rule = budget.bounds, budget.rule
@@ -154,12 +149,12 @@ def ask_labels(
         limit = limit_of(left, widest, event=queries.limit, source=source)
         pays = limit <= NARROWING * widest
         return Answers(
+            budget,
             scores,
             model,
             error,
             centred=True,
             limit=limit if pays else None,
-            bounds=bounds,
             predictions=expected_labels(model, X, bounds) if pays and labels is not None else None,
             signal=left.signal,
             events=queries.spent,
@@ -225,59 +220,23 @@ class Leftovers:
     @property
     def signal(self) -> float:
         """Variance of the model's predictions, from features alone."""
-        work = partial(_moments, model=self.model, bounds=self.bounds)
-        n, total, square = np.sum(list(over_blocks(self.X, work, np.add)), axis=0)
+        model, bounds = self.model, self.bounds  # what goes to where the rows are, and no more
+
+        def moments(X: FloatArray) -> FloatArray:
+            off = expected_labels(model, X, bounds) - (bounds[0] + bounds[1]) / 2
+            return np.array([off.size, off.sum(), off @ off])
+
+        n, total, square = np.sum(list(over_blocks(self.X, moments, np.add)), axis=0)
         # Sums of doubles depend on the order of the rows in their last digits, which go.
         return float(f"{max(0.0, square / n - (total / n) ** 2):.9e}")
 
     def count_beyond(self, distance: Distance, limits: FloatArray) -> IntArray:
         """Return how many residuals are larger than each limit; limits fall."""
-        work = partial(
-            _count_left, model=self.model, bounds=self.bounds, distance=distance, limits=limits
-        )
-        blocks = over_labelled_blocks(self.X, self.labels, work, np.add)
+        model, bounds = self.model, self.bounds
+
+        def count(X: FloatArray, labels: FloatArray) -> IntArray:
+            left = np.abs(np.clip(labels, *bounds) - expected_labels(model, X, bounds))
+            return count_beyond(left, distance, limits)
+
+        blocks = over_labelled_blocks(self.X, self.labels, count, np.add)
         return np.asarray(np.sum(list(blocks), axis=0))
-
-
-def _moments(X: FloatArray, *, model: LinearScores, bounds: Bounds) -> FloatArray:
-    """Return rows, and sum and squares of what is expected of them, from the middle."""
-    off = expected_labels(model, X, bounds) - (bounds[0] + bounds[1]) / 2
-    return np.array([off.size, off.sum(), off @ off])
-
-
-def _count_left(
-    X: FloatArray,
-    labels: FloatArray,
-    *,
-    model: LinearScores,
-    bounds: Bounds,
-    distance: Distance,
-    limits: FloatArray,
-) -> IntArray:
-    left = np.abs(np.clip(labels, *bounds) - expected_labels(model, X, bounds))
-    return count_beyond(left, distance, limits)
-
-
-def look_ahead(
-    rule: ExactCalibration, answers: Answers
-) -> tuple[ExactCalibration, tuple[float, float, float] | None]:
-    """Return the private answers, all paid for, that a plan of bags may use.
-
-    The first is Laplace noise of the size that the bags will have; its bounds are as wide as what
-    it hides. The second is (signal_sd, label_noise_sd, misfit) of the labels, as far as a private
-    model tells.
-    """
-    means = rule.least(BagMeans.of(rule.bounds), answers.events)
-    width = rule.bounds[1] - rule.bounds[0]
-    # Staircase noise of a large epsilon is so small that no Laplace noise of a sane one is.
-    epsilon = min(LARGEST_EPSILON, math.sqrt(2) * width / means.number_sd)
-    if answers.limit is None:
-        return ExactCalibration(epsilon, 0.0, rule.bounds, noise="laplace"), None
-    limit, error = answers.limit, answers.error
-    left, signal = (limit / REACH) ** 2, answers.signal
-    # The model's own error is in both. And labels miss the model by no more than it leaves: by half
-    # of that if the misfit is three times as large as believed.
-    left, signal = max(left - error, left / 10), max(signal - error, signal / 10)
-    misfit = min(DEFAULT_MISFIT, left / 6 / max(signal, 1e-300))
-    ahead = ExactCalibration(epsilon, 0.0, (0.0, 2 * limit), noise="laplace")
-    return ahead, (math.sqrt(signal), math.sqrt(left), misfit)

@@ -96,8 +96,9 @@ class Budget:
         ends = ANY_LABEL if family == "auto" else find_family(family).label_range
         limits = ends if found else check_bounds(asked)
         stand_in = limits is None or not np.isfinite(limits).all()
+        given = _wants_noise(epsilon, delta, source, not_private=not_private, what=what)
         rule: ExactCalibration | None = None
-        if _wants_noise(epsilon, delta, source, not_private=not_private, what=what):
+        if given:
             if epsilon is None:
                 raise BudgetError("a delta alone promises nothing; give an epsilon with it.")
             delta = 0.0 if delta is None else delta
@@ -157,10 +158,6 @@ class Budget:
             )
         return self
 
-    def within(self, rule: ExactCalibration | None, bounds: Bounds | None) -> Self:
-        """Return the budget that private queries leave, within bounds that are known now."""
-        return replace(self, calibration=rule, bounds=bounds, find_within=None)
-
     def check_rows(self, n_rows: int) -> None:
         """Refuse an empty promise; experiments, which promise nothing, may have any parameters."""
         if self.promises:
@@ -197,7 +194,6 @@ def certify(
     *,
     unit_rows: int,
     smallest_bag: int | None = None,
-    tightened: Bounds | None = None,
     limit: float | None = None,
     circumstances: tuple[Circumstance, ...] = (),
     mark: Mark | None = None,
@@ -208,6 +204,7 @@ def certify(
     why_not = () if rule is None or budget.promises else (SimulatedNoise(),)
     asked = None if why_not or rule is None else (rule.epsilon, rule.delta)
     epsilon, delta = (None, None) if asked is None else delivered(events, *asked)
+    ranged = rule is not None and any(event.hides == "range" for event in rule.prior)
     certificate = Certificate(
         epsilon=epsilon,
         delta=delta,
@@ -222,7 +219,7 @@ def certify(
         circumstances=(*why_not, *circumstances),
         asked_epsilon=None if asked is None else asked[0],
         asked_delta=None if asked is None else asked[1],
-        tightened=tightened,
+        tightened=rule.bounds if rule is not None and ranged else None,
         limit=limit,
         # Outputs without a guarantee spend nothing to be named, and repeat if their seed does.
         mark=None if asked is None else mark or Mark.new(),

@@ -123,10 +123,6 @@ class Columns:
             rows, reserved=reserved, features=self.features, exclude=self.exclude
         )
 
-    def encoder_for(self, rows: Rows, names: Sequence[str]) -> Encoder:
-        """Return the encoder from these features to X."""
-        return self.encoder_from(rows.summarise(names))
-
     def encoder_from(self, facts: Mapping[str, ColumnSummary]) -> Encoder:
         """Return the encoder for features with these summaries."""
         named, levels = self.features or (), self.max_levels

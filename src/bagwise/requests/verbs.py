@@ -25,6 +25,7 @@ from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.provenance import Reason
 from bagwise.requests.queries import (
+    NO_SCORES,
     Centre,
     ScoresKind,
     ScoresRequest,
@@ -196,6 +197,11 @@ class ReleaseRequest:
         return self.budget.noise_source
 
     @property
+    def scores_request(self) -> ScoresRequest:
+        """The scores in the form that `settle_queries` takes; none before bags are planned."""
+        return NO_SCORES
+
+    @property
     def plans_late(self) -> bool:
         """Whether bags are planned after private queries on the labels, with their answers.
 
@@ -276,7 +282,7 @@ class Choice(ReleaseRequest):
 
     @property
     def scores_request(self) -> ScoresRequest:
-        """The scores in the form that `settle_queries` takes."""
+        """The scores of the strategy that was chosen."""
         return ScoresRequest(
             self.scores,
             bag_size=self.bag_size,
