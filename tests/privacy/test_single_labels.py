@@ -14,6 +14,7 @@ from scipy.optimize import linprog
 
 from bagwise.auditor import audit_events
 from bagwise.errors import BudgetError, CertificateError
+from bagwise.planner.belief import Prior
 from bagwise.planner.candidates import response_of
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.dispersion import frequencies_p_value
@@ -153,7 +154,7 @@ def test_the_response_of_a_learner_is_that_of_a_simulation():
     event = single_labels(ExactCalibration(2.0, 0.0, (0.0, 10.0)))
     got = reported(labels, event, SimulatedNoise(2))
     slope, intercept = np.polyfit(labels, got, 1)
-    found = response_of(event, 1.2)
+    found = response_of(event, Prior(0.0, 1.2))
     residual = got - slope * labels - intercept
     assert stats.mean_is(
         (labels - 5) * (got - found.slope * labels - got.mean() + found.slope * 5), 0.0

@@ -8,14 +8,13 @@ like others.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
 from bagwise.bagging import BaggingStrategy, find_strategy, settings_of
-from bagwise.errors import BudgetError
 from bagwise.planner.belief import Prior
 from bagwise.planner.problem import BAGS_PER_COEFFICIENT, PlanProblem, title
 from bagwise.privacy.calibrate import ExactCalibration
@@ -23,6 +22,7 @@ from bagwise.privacy.laws import Unbiased
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import LabelKind
 from bagwise.privacy.queries import SingleLabels
+from bagwise.requests.bag_labels import Reach
 from bagwise.requests.queries import price_model
 from bagwise.theory.exact import Risk
 
@@ -126,8 +126,9 @@ def candidates_of(
     if bagged is None:
         return
     for kind in problem.label_kinds:
-        noise = problem.noise(kind, bagged, problem.rule)
-        if noise is None or (strategy.uses_scores and kind != "mean"):
+        if strategy.uses_scores and kind != "mean":
+            continue
+        if (noise := problem.noise(kind, bagged, problem.rule)) is None:
             continue
         sd, delta = noise
         yield Candidate(
@@ -145,19 +146,18 @@ def candidates_of(
         )
 
 
-def at_epsilons(
-    problem: PlanProblem, candidate: Candidate, epsilons: Sequence[float]
+def at_rules(
+    problem: PlanProblem, candidate: Candidate, rules: Sequence[ExactCalibration]
 ) -> tuple[tuple[float, float], ...]:
-    """Return the error of a candidate at other epsilons; its bags stay the same."""
+    """Return the error of a candidate by the epsilon of other rules; its bags stay the same."""
     bagged, points = problem.bag(candidate.bagging, candidate.bag_size), []
-    if problem.rule is None or bagged is None or candidate.noise != "auto":
+    if bagged is None or candidate.noise != "auto":
         return ()
-    for epsilon in epsilons:
-        rule = dataclasses.replace(problem.rule, epsilon=epsilon)
+    for rule in rules:
         noise = problem.noise(candidate.label_kind, bagged, rule)
         if noise is not None:
             risk = problem.risk(bagged, problem.prior, candidate.label_kind, noise[0])
-            points.append((epsilon, float(np.sqrt(risk.total))))
+            points.append((rule.epsilon, float(np.sqrt(risk.total))))
     return tuple(points)
 
 
@@ -175,14 +175,15 @@ class Response(NamedTuple):
     noise_sd: float
 
 
-def response_of(channel: Mechanism, label_sd: float) -> Response:
+def response_of(channel: Mechanism, prior: Prior) -> Response:
     """Return slope and noise of reported values for normal labels centred in the bounds.
 
     >>> rule = ExactCalibration(1.0, 0.0, (0.0, 1.0))
     >>> unbiased = rule.least(SingleLabels.of(rule.bounds, 1))
-    >>> [round(response_of(unbiased, label_sd).slope, 2) for label_sd in (0.125, 0.5)]
+    >>> [round(response_of(unbiased, Prior(0.0, sd)).slope, 2) for sd in (0.125, 0.5)]
     [1.0, 0.68]
     """
+    label_sd = math.hypot(prior.signal_sd, prior.label_noise_sd)
     spread = np.linspace(-_SPREADS, _SPREADS, _PLACES)
     weight = np.exp(-(spread**2) / 2)
     weight /= weight.sum()
@@ -197,28 +198,23 @@ def response_of(channel: Mechanism, label_sd: float) -> Response:
     return Response(slope, math.sqrt(max(around, 0.0)))
 
 
-def single_response(problem: PlanProblem) -> Callable[[Prior], Response] | None:
-    """Return the response of single labels by belief; None if they cannot be reported."""
-    rule = problem.rule
+def single_channel(problem: PlanProblem) -> Mechanism | None:
+    """Return the unbiased randomizer of single labels; None if they cannot be reported."""
+    rule, reach = problem.rule, Reach.at_worst({1: 1}, problem.sample.largest)
     if rule is None or problem.classes is not None:
         return None
-    query = SingleLabels.of(rule.bounds, problem.sample.largest)
-    try:
-        channel = rule.with_noise(SINGLY).least(query)
-    except BudgetError:
-        return None
-    return lambda prior: response_of(channel, math.hypot(prior.signal_sd, prior.label_noise_sd))
+    return problem.event("mean", reach, rule.with_noise(SINGLY))
 
 
 def single_labels(problem: PlanProblem) -> list[Candidate]:
     """Return single labels, each reported by an unbiased randomizer, if labels are numbers."""
-    strategy, response = find_strategy("random"), single_response(problem)
+    strategy, channel = find_strategy("random"), single_channel(problem)
     bagged = problem.bag(strategy, 1)
-    if response is None or bagged is None:
+    if channel is None or bagged is None:
         return []
     risks = {}
     for name, prior in problem.prior.scenarios().items():
-        slope, noise_sd = response(prior)
+        slope, noise_sd = response_of(channel, prior)
         size = slope if slope > 0 else 1.0
         signal_sd, label_noise_sd = size * prior.signal_sd, size * prior.label_noise_sd
         seen = dataclasses.replace(prior, signal_sd=signal_sd, label_noise_sd=label_noise_sd)

@@ -25,9 +25,16 @@ import numpy as np
 from bagwise.bagging import BaggingStrategy
 from bagwise.bagging.kmeans_bags import KMeansBags
 from bagwise.errors import StrategyError
-from bagwise.planner.candidates import Candidate, candidates_of, single_labels, single_response
+from bagwise.planner.candidates import (
+    Candidate,
+    candidates_of,
+    response_of,
+    single_channel,
+    single_labels,
+)
 from bagwise.planner.problem import PlanProblem, powers, usable
 from bagwise.privacy.noise import LabelKind
+from bagwise.requests.bag_labels import Reach
 from bagwise.show.stages import report_progress
 
 PARAMETERS = 80
@@ -57,11 +64,8 @@ def for_flexible(problem: PlanProblem) -> list[Candidate]:
 
     They are in the order of what a flexible learner is expected to lose.
     """
-    if problem.bag_sizes:
-        n_rows, most = problem.sample.n_rows, problem.max_bag_size
-        sizes = usable(problem.bag_sizes, n_rows=n_rows, most=most)
-    else:
-        sizes = sizes_for(problem)
+    sizes = sizes_for(problem)
+    if not problem.bag_sizes:
         best = sizes.index(best_size(problem))
         sizes = sizes[max(0, best - 1) : best + 2]
     strategy = bags_for_flexible(problem)
@@ -84,9 +88,9 @@ def bags_for_flexible(problem: PlanProblem) -> BaggingStrategy:
 
 
 def sizes_for(problem: PlanProblem) -> list[int]:
-    """Return the sizes worth a comparison, from the least on."""
+    """Return the sizes that were named, or those worth a comparison, from the least on."""
     n_rows = problem.sample.n_rows
-    wanted = powers(n_rows // FEWEST_BAGS, problem.min_bag_size)
+    wanted = problem.bag_sizes or powers(n_rows // FEWEST_BAGS, problem.min_bag_size)
     return usable(wanted, n_rows=n_rows, most=problem.max_bag_size)
 
 
@@ -106,25 +110,23 @@ def noise_lost(problem: PlanProblem, bag_size: int, kind: LabelKind = "mean") ->
         raise StrategyError(
             "no bag size is known for picked classes: name one (bag_size, --bag-size)."
         )
-    per_bag, rows = (
-        problem.prior.label_noise_sd**2 / (bag_size if kind == "mean" else 1),
-        problem.sample.largest,
-    )
-    if problem.rule is not None:
-        sizes = np.array([bag_size])
-        event = problem.event(kind, sizes, problem.rule, square=rows**2, touched=rows)
+    prior, rule = problem.prior, problem.rule
+    per_bag = prior.label_noise_sd**2 / (bag_size if kind == "mean" else 1)
+    if rule is not None:
+        reach = Reach.at_worst({bag_size: 1}, problem.sample.largest)
+        event = problem.event(kind, reach, rule)
         if event is None:  # another size may do
             return _LARGEST
-        per_bag += float(event.noise_sd(sizes)[0]) ** 2
+        per_bag += float(event.noise_sd(np.array([bag_size]))[0]) ** 2
     return _lost_to(problem, PARAMETERS * per_bag * bag_size)
 
 
 def lost_singly(problem: PlanProblem) -> float:
     """Return the share that is lost to noise if every label is reported by itself."""
-    response, prior = single_response(problem), problem.prior
-    if response is None:
+    prior, channel = problem.prior, single_channel(problem)
+    if channel is None:
         return float("inf")
-    variance = prior.label_noise_sd**2 + response(prior).noise_sd ** 2
+    variance = prior.label_noise_sd**2 + response_of(channel, prior).noise_sd ** 2
     return _lost_to(problem, PARAMETERS_ON_ROWS * variance)
 
 

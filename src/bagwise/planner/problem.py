@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import FloatArray
 from bagwise.bagging import (
     STRATEGIES,
     BaggingStrategy,
@@ -29,7 +29,7 @@ from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import LabelKind
 from bagwise.privacy.private_model import ModelDesign, design_model
-from bagwise.privacy.queries import BagMeans, BagPicks
+from bagwise.requests.bag_labels import Reach, price_labels
 from bagwise.requests.budget import Budget
 from bagwise.requests.queries import METRIC_SHARES, NORMS, ModelQuery, price_model
 from bagwise.requests.verbs import SMALLEST, Learner, check_learner
@@ -58,16 +58,15 @@ class Bagged:
     moments : BagMoments
     repeats : float
         How often each of these bags is there.
-    square, touched : int
-        What a unit can move: the sum over bags of its squared numbers of rows, and how many bags.
+    reach : Reach
+        What a unit can move.
     spent : tuple of Mechanism
         What was paid for before: a private model, where bags follow one.
     """
 
     moments: BagMoments
     repeats: float
-    square: int
-    touched: int
+    reach: Reach
     spent: tuple[Mechanism, ...] = ()
 
     @property
@@ -285,19 +284,17 @@ class PlanProblem:
             bags = assign_bags(searching, self.sample.X, scores, bag_size=size, rng=rng)
         finally:
             log.setLevel(before)
-        # 4. The same bags in the whole table.
+        # 4. The same bags in the whole table. Those that depend on labels could hold all rows of a
+        #    unit; others are counted.
         if not strategy.free_sizes:
             times = bag_size / size
-        # Bags that depend on labels could hold all rows of a unit; others are counted.
-        rows = self.sample.largest
-        square, touched = (rows**2, rows) if spent else self.sample.units.reach(bags)
-        return Bagged(
-            BagMoments.of(self.white, bags, self.functions, self.root).grown(times),
-            repeats=self.sample.copies / times,
-            square=max(square, rows),
-            touched=touched,
-            spent=spent,
-        )
+        moments = BagMoments.of(self.white, bags, self.functions, self.root).grown(times)
+        sizes, rows = Counter(np.rint(moments.sizes).astype(int).tolist()), self.sample.largest
+        reach = Reach.at_worst(sizes, rows)
+        if not spent:
+            square, touched = self.sample.units.reach(bags)
+            reach = Reach(sizes, rows, max(square, rows), touched)
+        return Bagged(moments, self.sample.copies / times, reach, spent)
 
     def _draw_scores(self, bought: ModelQuery, rng: np.random.Generator) -> FloatArray:
         """Draw theta and the private model's noise; return the model's predictions."""
@@ -318,7 +315,7 @@ class PlanProblem:
         sizes = np.rint(bagged.moments.sizes).astype(np.int64)
         if rule is None:
             return np.zeros(sizes.size), None
-        event = self.event(kind, sizes, rule, bagged.square, bagged.touched, bagged.spent)
+        event = self.event(kind, bagged.reach, rule, bagged.spent)
         if event is None:
             return None
         pure = all(one.pure_epsilon is not None for one in (*bagged.spent, event))
@@ -327,24 +324,15 @@ class PlanProblem:
     def event(
         self,
         kind: LabelKind,
-        sizes: IntArray,
+        reach: Reach,
         rule: ExactCalibration,
-        square: int,
-        touched: int,
         spent: tuple[Mechanism, ...] = (),
     ) -> Mechanism | None:
         """Return the mechanism for bag labels that a unit moves this much; None if unknown."""
-        rows = self.sample.largest
+        if kind == "pick" and self.classes is not None:
+            return None  # chances of keeping a class are no noise of a size
         try:
-            if kind == "mean":
-                if self.classes is not None:  # a row that changes its class changes two counts
-                    square, touched, rows = 2 * square, 2 * rows, 2 * rows
-                query = BagMeans.of(rule.bounds, rows=rows, square=square, touched=touched)
-                return rule.least(query, spent)
-            if self.classes is not None:
-                return None  # chances of keeping a class are no noise of a size
-            counts = Counter(sizes.tolist())
-            return rule.least(BagPicks.of(rule.bounds, counts, rows), counts=counts)
+            return price_labels(rule, reach, spent, label_kind=kind, classes=self.classes or 0)
         except BudgetError:
             return None
 
@@ -424,16 +412,6 @@ def grid(*, n_rows: int, coefficients: int, least: int) -> list[int]:
     [60, 100, 200, 500]
     """
     return powers(n_rows // (BAGS_PER_COEFFICIENT * coefficients), least)
-
-
-def without_intervals(*, n_rows: int, coefficients: int, least: int) -> list[int]:
-    """Return the sizes beyond that grid, as long as any bags are left.
-
-    >>> without_intervals(n_rows=50_000, coefficients=33, least=10)
-    [1000, 2000, 5000]
-    """
-    sizes = grid(n_rows=n_rows, coefficients=coefficients, least=least)
-    return [size for size in powers(n_rows // FEWEST_BAGS, least) if size > sizes[-1]]
 
 
 def powers(most: int, least: int) -> list[int]:

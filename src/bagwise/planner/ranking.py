@@ -14,7 +14,7 @@ from bagwise.errors import StrategyError
 from bagwise.files.atomic import new_file
 from bagwise.files.json_files import canonical
 from bagwise.planner.belief import Prior
-from bagwise.planner.candidates import Candidate, at_epsilons, direct_release
+from bagwise.planner.candidates import Candidate, at_rules, direct_release
 from bagwise.planner.problem import PlanProblem
 from bagwise.requests.verbs import Learner
 from bagwise.show import charts, html
@@ -31,6 +31,7 @@ _SHOWN = 10
 _COMMANDS = 3
 _WORTH_SAYING = 0.02  # of the signal, that is lost more than by the best of a scenario
 _LINES = 4
+_STEPS = (0.25, 0.5, 1, 2, 4)  # of epsilon, at which these are drawn
 _MAINLY = {
     "label_noise": "labels",
     "privacy": "privacy",
@@ -102,24 +103,21 @@ class Plan:
     @property
     def row_level(self) -> float:
         """Error of predictions of a model of the row labels themselves: sigma^2 p / n."""
-        return self._row_level(self.prior)
+        noise = self.problem.numbers * self.prior.label_noise_sd**2
+        return noise * self.problem.coefficients / self.n_rows
 
-    def _row_level(self, prior: Prior) -> float:
-        p = self.problem.coefficients
-        return self.problem.numbers * prior.label_noise_sd**2 * p / self.n_rows
-
-    def accuracy(self, excess: float) -> Accuracy:
+    def accuracy(self, excess: float, scenario: str = "as stated") -> Accuracy:
         """Return the accuracy on single rows for this squared error around expected labels.
 
         The belief says what expected labels, and single ones around them, vary by.
         """
-        signal = self.problem.numbers * self.prior.signal_sd**2
-        noise = self.problem.numbers * self.prior.label_noise_sd**2
+        prior, numbers = self.prior.scenarios()[scenario], self.problem.numbers
+        signal, noise = numbers * prior.signal_sd**2, numbers * prior.label_noise_sd**2
         return Accuracy.of(
             excess,
-            with_labels=self.row_level,
+            with_labels=noise * self.problem.coefficients / self.n_rows,
             signal=signal,
-            noise=noise + self.prior.misfit * signal,
+            noise=noise + prior.misfit * signal,
         )
 
     @cached_property
@@ -136,17 +134,16 @@ class Plan:
         rule = self.problem.rule
         if rule is None:
             return {}
-        epsilons = [rule.epsilon * step for step in (0.25, 0.5, 1, 2, 4)]
+        rules = [dataclasses.replace(rule, epsilon=rule.epsilon * by) for by in _STEPS]
         chosen: dict[str, Candidate] = {}
         for candidate in self.candidates:
             if candidate.scores == "none" and len(chosen) < _LINES:
                 chosen.setdefault(candidate.title, candidate)
-        lines = {name_of(c): at_epsilons(self.problem, c, epsilons) for c in chosen.values()}
+        lines = {name_of(c): at_rules(self.problem, c, rules) for c in chosen.values()}
         if self.direct is not None:
-            others = [dataclasses.replace(rule, epsilon=epsilon) for epsilon in epsilons]
+            errors = [(one.epsilon, direct_release(self.problem, one).total) for one in rules]
             lines["linear model released directly"] = tuple(
-                (other.epsilon, float(np.sqrt(direct_release(self.problem, other).total)))
-                for other in others
+                (epsilon, float(np.sqrt(error))) for epsilon, error in errors
             )
         return lines
 
@@ -187,23 +184,16 @@ class Plan:
             for name, share in risk.shares().items()
             if share >= 0.005
         )
-        stated = self._in_scenario("as stated", risk.total)
-        lines = [
-            f"{name_of(chosen)}: {self.accuracy(risk.total)}.",
-            f"The added error comes from {causes}.",
-            *(
-                f"With {_A.get(scenario, '')}{scenario}: {kept}."
-                for scenario, error in chosen.scenarios.items()
-                if (kept := self._in_scenario(scenario, error)) != stated
-            ),
-            *([f"It has {_FEW_BAGS}"] if chosen.few_bags else []),
-            f"To release: {self.command(rank)}",
-            f"To fit: bagwise fit {self.output} "
-            + (
-                "--model boosted" if self.problem.learner == "flexible" else f"--loss {chosen.loss}"
-            ),
-        ]
-        return "\n".join(lines)
+        stated, flexible = self.accuracy(risk.total), self.problem.learner == "flexible"
+        lines = [f"{name_of(chosen)}: {stated}.", f"The added error comes from {causes}."]
+        for scenario, error in chosen.scenarios.items():
+            if (kept := self.accuracy(error, scenario).about) != stated.about:
+                lines.append(f"With {_A.get(scenario, '')}{scenario}: keeps {kept}.")
+        if chosen.few_bags:
+            lines.append(f"It has {_FEW_BAGS}")
+        how = "--model boosted" if flexible else f"--loss {chosen.loss}"
+        lines.append(f"To release: {self.command(rank)}")
+        return "\n".join([*lines, f"To fit: bagwise fit {self.output} {how}"])
 
     def remarks(self) -> tuple[str, ...]:
         """Return remarks that help to read the plan."""
@@ -247,32 +237,27 @@ class Plan:
             remarks.append("Without bounds, errors are in units of a label's standard deviation.")
         return tuple(remarks)
 
-    def _in_scenario(self, scenario: str, error: float) -> str:
-        """Return how much is kept in a scenario of the prior."""
-        prior = self.prior.scenarios()[scenario]
-        signal = self.problem.numbers * prior.signal_sd**2
-        kept = Accuracy.of(error, with_labels=self._row_level(prior), signal=signal)
-        return f"keeps {kept.about}"
-
     def cells(self, most: int = _SHOWN) -> list[tuple[str, ...]]:
         """Return the first candidates as a table of text with a heading."""
-        rows = [
-            (
-                str(rank + 1),
-                f"{c.title}{'' if c.scores == 'none' else f' ({c.scores})'}",
-                f"{'≥' if c.bagging.free_sizes else ''}{c.bag_size}",
-                f"{c.n_bags}{'*' if c.few_bags else ''}",
-                c.label_kind,
-                c.loss,
-                _noise(c),
-                f"{accuracy.error:.4g}",
-                accuracy.share,
-                _MAINLY[next(iter(c.predictions.shares()))],
+        cells: list[tuple[str, ...]] = [HEADING]
+        for rank, c in enumerate(self.candidates[:most]):
+            accuracy = self.accuracy(c.predictions.total)
+            law = "none" if c.delta is None else "Gaussian" if c.delta else "no delta"
+            cells.append(
+                (
+                    str(rank + 1),
+                    c.title if c.scores == "none" else f"{c.title} ({c.scores})",
+                    f"{'≥' if c.bagging.free_sizes else ''}{c.bag_size}",
+                    f"{c.n_bags}{'*' if c.few_bags else ''}",
+                    c.label_kind,
+                    c.loss,
+                    law if c.noise == "auto" else c.noise,
+                    f"{accuracy.error:.4g}",
+                    accuracy.share,
+                    _MAINLY[next(iter(c.predictions.shares()))],
+                )
             )
-            for rank, c in enumerate(self.candidates[:most])
-            for accuracy in (self.accuracy(c.predictions.total),)
-        ]
-        return [HEADING, *rows]
+        return cells
 
     def __str__(self) -> str:
         cells = self.cells()
@@ -284,8 +269,12 @@ class Plan:
         return "\n".join([*lines, *self.remarks()])
 
     def plot(self) -> Any:
-        """Draw the error of the best choices; needs the extra ``bagwise[plot]``."""
-        return plan_chart(self)
+        """Draw the loss of the best choices against epsilon, or bag size without an epsilon.
+
+        It needs the extra ``bagwise[plot]``.
+        """
+        rows, x = (_by_epsilon(self), "epsilon") if self.frontier else (_by_size(self), "bag size")
+        return charts.lines(rows, x=x, y=LOST, series="choice")
 
     def _repr_html_(self) -> str:
         return html.grid("Plan", self.cells(), note=" ".join(self.remarks()))
@@ -350,14 +339,6 @@ def _exact(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-def _noise(candidate: Candidate) -> str:
-    if candidate.delta is None:
-        return "none"
-    if candidate.noise != "auto":
-        return candidate.noise
-    return "no delta" if candidate.delta == 0 else "Gaussian"
-
-
 # The page, which needs no network: the ranking, the frontier, and the commands.
 
 
@@ -387,13 +368,6 @@ def make_page(plan: Plan) -> str:
     family = plan.problem.family.name
     lead = f"{plan.n_rows:,} rows, {promise}, {family} labels. No label was looked at."
     return render(Page("plan.html", "What to release", lead, values))
-
-
-def plan_chart(plan: Plan) -> charts.Chart:
-    """Draw the loss of the best choices against epsilon, or against bag size if that is unknown."""
-    if plan.frontier:
-        return charts.lines(_by_epsilon(plan), x="epsilon", y=LOST, series="choice")
-    return charts.lines(_by_size(plan), x="bag size", y=LOST, series="choice")
 
 
 def _figure(rows: list[dict[str, Any]], x: str) -> Figure:

@@ -34,7 +34,7 @@ from bagwise.errors import BagTooSmallError, StrategyError
 from bagwise.planner import flexible
 from bagwise.planner.belief import Prior, look_ahead
 from bagwise.planner.candidates import SINGLY, Candidate, candidates_of, single_labels
-from bagwise.planner.problem import PlanProblem, grid, title, usable, without_intervals
+from bagwise.planner.problem import FEWEST_BAGS, PlanProblem, grid, powers, title, usable
 from bagwise.planner.ranking import Plan
 from bagwise.planner.sample import Population, sample_rows
 from bagwise.requests.answers import Answers
@@ -66,7 +66,8 @@ def rank(problem: PlanProblem) -> Plan:
 def _search(problem: PlanProblem) -> list[Candidate]:
     """Return the candidates that are worth a comparison."""
     n_rows, p, least = problem.sample.n_rows, problem.coefficients, problem.min_bag_size
-    wanted = problem.bag_sizes or grid(n_rows=n_rows, coefficients=p, least=least)
+    worthwhile = grid(n_rows=n_rows, coefficients=p, least=least)
+    wanted, largest = problem.bag_sizes or worthwhile, worthwhile[-1]
     usual = usable(wanted, n_rows=n_rows, most=problem.max_bag_size)
     compact = [one for one in problem.strategies if one.compact and not one.uses_scores]
     tried: dict[tuple[str, int], list[Candidate]] = {}  # no bagging is tried twice
@@ -90,7 +91,9 @@ def _search(problem: PlanProblem) -> list[Candidate]:
         else:
             best = usual.index(_best_size(strategy, add(strategy, usual[::2]), problem, usual[0]))
             if is_hopeless(add(strategy, usual[max(0, best - 1) : best + 2]), problem):
-                add(strategy, without_intervals(n_rows=n_rows, coefficients=p, least=least))
+                # Beyond the grid, as long as any bags are left.
+                larger = [size for size in powers(n_rows // FEWEST_BAGS, least) if size > largest]
+                add(strategy, larger)
     return [candidate for listed in tried.values() for candidate in listed]
 
 
