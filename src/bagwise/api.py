@@ -28,7 +28,7 @@ from bagwise.release.release import Release
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.records import Bagging, Engine, Privacy, Reading, says_where
-from bagwise.requests.verbs import ModelRequest, ReleaseRequest
+from bagwise.requests.verbs import ModelRequest, ReleaseRequest, Request
 from bagwise.rng import Seed, make_generator
 from bagwise.rows.columns import find_column
 from bagwise.rows.opening import Memory, leave_out_missing, open_rows
@@ -290,7 +290,7 @@ def _account(
     ledger: Ledger | str | Path | None,
     rows: Rows | Any,
     verb: Verb,
-    request: ReleaseRequest | ModelRequest,
+    request: Request,
 ) -> Account:
     """Return the account that a request is charged to; without a ledger, an empty one."""
     if ledger is None:

@@ -25,6 +25,7 @@ Few bags are regretted for one thing more, which is in no scenario (`Prior.few_b
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -159,7 +160,6 @@ def decide(
         check_bag_size(size, n_rows=everyone.n_rows)
     budget, prior = (request.budget, None) if answers is None else look_ahead(answers)
     linear = request.learner == "linear"
-    named = request.strategies if request.strategy is None else (request.strategy,)
     problem = PlanProblem.of(
         sample_rows(rows, everyone),
         budget,
@@ -168,7 +168,7 @@ def decide(
         classes=None if classes is None else len(classes),
         bag_sizes=None if size is None else [size],
         min_bag_size=request.min_bag_size,
-        strategies=named if linear else None,
+        strategies=request.named if linear else None,
         label_kinds=(kind,),
         max_bag_size=everyone.smallest_stratum,
         learner=request.learner,
@@ -178,7 +178,8 @@ def decide(
         chosen = size or flexible.best_size(problem, kind)
         singly = problem.single_labels and request.may_report_singly
         if singly and (lost := flexible.lost_singly(problem)) < flexible.lost(problem, chosen):
-            alone = request.within(request.budget.rule.with_noise(SINGLY))
+            rule = request.budget.rule.with_noise(SINGLY)
+            alone = replace(request, budget=replace(request.budget, calibration=rule))
             return alone.choose(find_strategy("random"), 1, "none", why=FlexibleLearner(lost))
         strategy = request.strategy or flexible.bags_for_flexible(problem)
         why = FlexibleLearner(noise_lost=flexible.noise_lost(problem, chosen, kind))

@@ -53,8 +53,8 @@ from bagwise.requests.answers import Answers, ask_labels, ask_model, ask_range
 from bagwise.requests.bag_labels import Reach, price_labels
 from bagwise.requests.budget import Budget, certify
 from bagwise.requests.provenance import Provenance
-from bagwise.requests.queries import OWN_MODEL, Queries, settle_queries
-from bagwise.requests.verbs import Choice, ModelRequest, ReleaseRequest
+from bagwise.requests.queries import Queries, settle_queries
+from bagwise.requests.verbs import Choice, ModelRequest, ReleaseRequest, Request
 from bagwise.rows.matrix import EncodedRows
 from bagwise.rows.parts import Parts
 from bagwise.rows.row_order import secret_order
@@ -185,19 +185,10 @@ def _ask(
     The reach is that of the bags, or of any where they follow from the answers. On many machines X
     has its labels with it, and the table has none.
     """
-    budget, scored, everyone = request.budget, request.scores_request, table.everyone
+    budget, scored = request.budget, request.scores_request
     # 1. Settle, from public quantities alone, what is asked and how privately. Then pay.
     with stage("settling what to ask"):
-        queries = settle_queries(
-            budget.calibration,
-            X,
-            everyone.encoder.feature_names,
-            unit_rows=everyone.largest_unit,
-            tighten=request.tighten,
-            centre=request.centre,
-            scores=scored,
-            stated=budget.find_within is None,
-        )
+        queries = _settle(table, X, request)
     if (rule := budget.calibration) is not None and queries != Queries():
         # With what bags will cost. Where nothing is asked, they are charged when labelled.
         left, kind, size = rule.after(*queries.searches), request.label_kind, scored.bag_size
@@ -212,11 +203,27 @@ def _ask(
         )
 
 
+def _settle(table: Table, X: Any, request: Request) -> Queries:
+    """Settle all queries of a request on a table, whose features are X."""
+    budget, everyone = request.budget, table.everyone
+    return settle_queries(
+        budget.calibration,
+        X,
+        everyone.encoder.feature_names,
+        unit_rows=everyone.largest_unit,
+        tighten=request.tighten,
+        centre=request.centre,
+        scores=request.scores_request,
+        stated=budget.find_within is None,
+    )
+
+
 def _provenance(choice: Choice, answers: Answers) -> Provenance:
     """Return how a release was made, to be recorded in its manifest."""
+    columns = choice.columns
     return Provenance(
-        label=choice.columns.label,
-        classes=choice.columns.classes,
+        label=columns.label,
+        classes=columns.classes,
         bag_size=int(choice.bag_size),
         strategy=choice.strategy.name,
         strategy_parameters=parameters_of(choice.strategy),
@@ -225,10 +232,10 @@ def _provenance(choice: Choice, answers: Answers) -> Provenance:
         centre="model" if answers.centred else "none",
         seed=choice.seed,
         row_order="kept" if choice.keep_order else "secret permutation",
-        id=choice.columns.id,
-        by=choice.columns.by,
-        within=choice.columns.within,
-        exposure=choice.columns.exposure,
+        id=columns.id,
+        by=columns.by,
+        within=columns.within,
+        exposure=columns.exposure,
         missing_labels=UNSET if choice.missing_labels is None else choice.missing_labels,
     )
 
@@ -251,22 +258,12 @@ def build_model(
         table = LocalTable.checked(rows, columns, budget, is_confirmed=confirmed is True)
     _confirm(table, budget, confirmed)
     table = table.take(secret_order(rows.num_rows, budget.noise_source))
-    labels, encoder = table.labels, table.everyone.encoder
-    unit_rows = table.everyone.largest_unit
-    X = EncodedRows(table.rows, encoder)
+    labels, everyone = table.labels, table.everyone
+    X = EncodedRows(table.rows, everyone.encoder)
     # 2. Settle what is asked: perhaps bounds and a range, and with all that they leave the model.
     # Then pay.
     with stage("weighing the rows"):
-        queries = settle_queries(
-            budget.calibration,
-            X,
-            encoder.feature_names,
-            unit_rows=unit_rows,
-            tighten=request.tighten,
-            centre="none",
-            scores=OWN_MODEL,
-            stated=budget.find_within is None,
-        )
+        queries = _settle(table, X, request)
     account.charge((*queries.searches, *queries.spent))
     # 3. Ask.
     budget = ask_range(queries, labels, budget, stage)
@@ -280,7 +277,7 @@ def build_model(
     certificate = certify(
         (*rule.prior, query.event),
         budget,
-        unit_rows=unit_rows,
+        unit_rows=everyone.largest_unit,
         mark=account.mark,
     )
     released = RowModel.of(
@@ -291,6 +288,6 @@ def build_model(
         loss=RELEASED_DIRECTLY,
         label=columns.label,
         bounds=certificate.stated_bounds,
-        encoder=encoder,
+        encoder=everyone.encoder,
     )
     return released.certified(certificate)

@@ -65,7 +65,8 @@ class Labelling:
 
 def settle_labels(reach: Reach, answers: Answers, choice: Choice) -> Labelling:
     """Settle the noise on the labels of bags, from public quantities alone."""
-    rule, classes, bounds = choice.calibration, len(choice.columns.classes or ()), choice.bounds
+    budget, classes = choice.budget, len(choice.columns.classes or ())
+    rule, bounds = budget.calibration, budget.bounds
     if rule is None:
         return _without_noise(choice, classes)
     settle = partial(
@@ -86,7 +87,7 @@ def settle_labels(reach: Reach, answers: Answers, choice: Choice) -> Labelling:
         within, step = bounds, grid_step((-answers.limit, answers.limit))
         label = label.on_grid(step)
     query = label.of_bags
-    draw = partial(label.hide, low=within[0], source=choice.noise_source)
+    draw = partial(label.hide, low=within[0], source=budget.noise_source)
 
     def measure(labels: AnyArray, predictions: FloatArray | None) -> AnyArray:
         if not predicts:
@@ -107,7 +108,7 @@ def settle_labels(reach: Reach, answers: Answers, choice: Choice) -> Labelling:
 def _without_noise(choice: Choice, classes: int) -> Labelling:
     """Return exact labels, of which the operator gets a report."""
     # What is measured goes to where the rows are, so that it knows no more of the choice than this.
-    bounds = choice.bounds
+    bounds = choice.budget.bounds
 
     def measure(labels: AnyArray, _: FloatArray | None) -> AnyArray:
         if classes:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.bagging import STRATEGIES, BaggingStrategy, check_bag_size, find_strategy
+from bagwise.bagging import STRATEGIES, check_bag_size, find_strategy
 from bagwise.bagging.assigning import check_strata
 from bagwise.bagging.bags import Bags
 from bagwise.errors import ReleaseError, Shield, StrategyError
@@ -203,7 +203,7 @@ class PartsTable:
             smallest = int(strata.rows.min())
             check_strata(smallest, request.bag_size or 1)
             tried = [find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned]
-            for strategy in _named(request) or tried:
+            for strategy in request.named or tried:
                 check_strata_of(strategy, strata)
         everyone = Population(tuple(names), encoder, table.num_rows, budget.unit, largest, smallest)
         preview, moved = (
@@ -252,7 +252,7 @@ class PartsTable:
             answers.model,
             self.moved,
             bag_size=choice.bag_size,
-            source=choice.noise_source,
+            source=choice.budget.noise_source,
             strata=self.strata,
             groups=self.groups,
         )
@@ -326,16 +326,11 @@ def refuse_in_parts(request: ReleaseRequest) -> None:
     }
     if refused := [what for what, asked in missing.items() if asked]:
         raise StrategyError(f"not on Spark: {refused[0]}. Or leave out the engine.")
-    for strategy in _named(request):
+    for strategy in request.named or ():
         check_formable(strategy)
         kind = resolve_scores(request.scores, strategy=strategy, private=rule is not None)
         if kind == "noisy-labels":
             raise StrategyError(f"not on Spark yet: scores={kind!r}. Use scores='model'.")
-
-
-def _named(request: ReleaseRequest) -> list[BaggingStrategy]:
-    named = request.strategies if request.strategy is None else (request.strategy,)
-    return [find_strategy(strategy) for strategy in named or ()]
 
 
 # -- labels ----------------------------------------------------------------------------------------

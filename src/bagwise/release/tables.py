@@ -228,7 +228,7 @@ class LocalBags:
         if table.kept is not None:
             order = inverse_order(table.kept)
         elif choice.seed is not None:
-            order = secret_order(table.rows.num_rows, choice.noise_source)
+            order = secret_order(table.rows.num_rows, choice.budget.noise_source)
         if order is None:
             bags = bags.renumbered()
         else:
@@ -250,10 +250,10 @@ class LocalBags:
         provenance: Provenance,
     ) -> Release:
         """Give every bag its label, and tell the operator what bags without noise expose."""
-        bags, labels, bounds = self.bags, self.table.labels, choice.bounds
+        bags, labels, bounds = self.bags, self.table.labels, choice.budget.bounds
         if labelling.report is not None and bounds is not None:
             _warn_of_clipping(labels, bounds)
-        pick = partial(pick_rows, source=choice.noise_source)
+        pick = partial(pick_rows, source=choice.budget.noise_source)
         told = tell(labelling.measure(labels, self.predictions), labelling.combine, bags, pick)
         shown = labelling.hide(told, bags.sizes)
         if labelling.report is not None:

@@ -18,7 +18,6 @@ from bagwise.families import Family
 from bagwise.glm.statistic import check_bounds_of, family_to_release
 from bagwise.privacy.calibrate import (
     SINGLE_LABELS,
-    ExactCalibration,
 )
 from bagwise.privacy.noise import LabelKind, check_label_kind
 from bagwise.requests.budget import Budget
@@ -26,6 +25,7 @@ from bagwise.requests.columns import Columns
 from bagwise.requests.provenance import Reason
 from bagwise.requests.queries import (
     NO_SCORES,
+    OWN_MODEL,
     Centre,
     ScoresKind,
     ScoresRequest,
@@ -33,8 +33,6 @@ from bagwise.requests.queries import (
     resolve_scores,
 )
 from bagwise.requests.records import Bagging, Privacy
-from bagwise.rng import NoiseSource
-from bagwise.rows.labels import Bounds
 
 AUTO: Literal["auto"] = "auto"
 
@@ -45,22 +43,45 @@ SMALLEST = 10
 
 
 @dataclass(frozen=True)
-class ModelRequest:
-    """A private model, released instead of bags."""
+class Request:
+    """The parts that every request has.
+
+    Attributes
+    ----------
+    tighten, centre : str
+        Queries on the labels before any others (`queries`); "none" where there can be none.
+    """
 
     columns: Columns
     budget: Budget
-    family: Family
     tighten: Tighten
+    centre: Centre
+
+    @property
+    def scores_request(self) -> ScoresRequest:
+        """The scores in the form that `settle_queries` takes; none before bags are planned."""
+        return NO_SCORES
+
+    def of_type(self, kind: pa.DataType) -> Self:
+        """Return the request for a label of this type; refuse one that has no bounds."""
+        budget = self.budget.of_type(kind, "release")
+        if budget.find_within == self.budget.find_within:
+            return replace(self, budget=budget)
+        # True and false: there is no range to look for, and nothing to centre.
+        tighten: Tighten = "none" if self.tighten == AUTO else self.tighten
+        centre: Centre = "none" if self.centre == AUTO else self.centre
+        return replace(self, budget=budget, tighten=tighten, centre=centre)
+
+
+@dataclass(frozen=True)
+class ModelRequest(Request):
+    """A private model, released instead of bags."""
+
+    family: Family
 
     @classmethod
     def of(
-        cls,
-        columns: Columns,
-        budget: Budget,
-        *,
-        family: str = AUTO,
-        tighten: str = AUTO,
+        cls, columns: Columns, budget: Budget, *, family: str = AUTO, tighten: str = AUTO
     ) -> Self:
         """Check that there is a budget, and that the family can be released and has the bounds."""
         rule = budget.calibration
@@ -69,17 +90,16 @@ class ModelRequest:
         chosen = family_to_release(family)
         check_bounds_of(chosen, rule.bounds)
         look = _resolve_query("tighten", tighten, get_args(Tighten), budget, family=chosen.name)
-        return cls(columns, budget, chosen, cast(Tighten, look))
+        return cls(columns, budget, cast(Tighten, look), "none", chosen)
 
-    def of_type(self, kind: pa.DataType) -> Self:
-        """Return the request for a label of this type; refuse one that has no bounds."""
-        budget = self.budget.of_type(kind, "release")
-        needless = budget.find_within != self.budget.find_within and self.tighten == AUTO
-        return replace(self, budget=budget, tighten="none" if needless else self.tighten)
+    @property
+    def scores_request(self) -> ScoresRequest:
+        """The model itself, with all that is left of the budget."""
+        return OWN_MODEL
 
 
 @dataclass(frozen=True)
-class ReleaseRequest:
+class ReleaseRequest(Request):
     """A release as requested; the planner may still have to choose strategy and size.
 
     Attributes
@@ -95,23 +115,17 @@ class ReleaseRequest:
     family : str
         Distribution of a label, for the planner and for a private model that rows are sorted by or
         labels centred on.
-    tighten, centre : str
-        Looks at the labels before bags get any (`looks`); "none" where there can be none.
     learner : {"linear", "flexible"}
         Who the bags are for, where the planner chooses a strategy or a size.
     missing_labels : int or None
         Rows that were left out because their label is missing; None: such rows are refused.
     """
 
-    columns: Columns
-    budget: Budget
-    tighten: Tighten
-    centre: Centre
     label_kind: LabelKind
     bag_size: int | None
     min_bag_size: int | None
     strategy: BaggingStrategy | None
-    strategies: tuple[str | BaggingStrategy, ...] | None
+    strategies: tuple[BaggingStrategy, ...] | None
     family: str
     scores: str
     keep_order: bool
@@ -173,7 +187,7 @@ class ReleaseRequest:
             bag_size=size,
             min_bag_size=least,
             strategy=chosen,
-            strategies=None if listed is None else tuple(listed),
+            strategies=None if listed is None else tuple(map(find_strategy, listed)),
             family=bagging.family,
             scores=bagging.scores,
             keep_order=keep_order,
@@ -182,24 +196,9 @@ class ReleaseRequest:
         )
 
     @property
-    def calibration(self) -> ExactCalibration | None:
-        """The rule for noise, if there is any."""
-        return self.budget.calibration
-
-    @property
-    def bounds(self) -> Bounds | None:
-        """Public range of a label."""
-        return self.budget.bounds
-
-    @property
-    def noise_source(self) -> NoiseSource:
-        """The source of secret random numbers."""
-        return self.budget.noise_source
-
-    @property
-    def scores_request(self) -> ScoresRequest:
-        """The scores in the form that `settle_queries` takes; none before bags are planned."""
-        return NO_SCORES
+    def named(self) -> tuple[BaggingStrategy, ...] | None:
+        """The strategies that were named; None: the planner chooses from all that it knows."""
+        return self.strategies if self.strategy is None else (self.strategy,)
 
     @property
     def plans_late(self) -> bool:
@@ -207,20 +206,19 @@ class ReleaseRequest:
 
         Not if the noise depends on the bags: noise has to be settled before the first query.
         """
-        named = self.strategies if self.strategy is None else (self.strategy,)
         return (
             (self.strategy is None or self.bag_size is None)
             and (self.budget.find_within, self.tighten, self.centre) != (None, "none", "none")
             and self.label_kind == "mean"
             and self.budget.unit is None
             and self.learner == "linear"
-            and not any(find_strategy(one).uses_scores for one in named or ())
+            and not any(strategy.uses_scores for strategy in self.named or ())
         )
 
     @property
     def may_report_singly(self) -> bool:
         """Whether no option is about bags, so that every label may be reported by itself."""
-        rule, columns = self.calibration, self.columns
+        rule, columns = self.budget.calibration, self.columns
         return (
             rule is not None
             and rule.noise == AUTO
@@ -229,19 +227,6 @@ class ReleaseRequest:
             and self.centre != "model"
             and not (columns.by or columns.within)
         )
-
-    def within(self, rule: ExactCalibration | None) -> Self:
-        """Return the same request under another rule for noise."""
-        return replace(self, budget=replace(self.budget, calibration=rule))
-
-    def of_type(self, kind: pa.DataType) -> Self:
-        """Return the request for a label of this type; refuse one that has no bounds."""
-        budget = self.budget.of_type(kind, "release")
-        if budget.find_within == self.budget.find_within:
-            return replace(self, budget=budget)
-        tighten: Tighten = "none" if self.tighten == AUTO else self.tighten
-        centre: Centre = "none" if self.centre == AUTO else self.centre
-        return replace(self, budget=budget, tighten=tighten, centre=centre)
 
     def choose(
         self,
@@ -252,22 +237,18 @@ class ReleaseRequest:
         why: Reason | None = None,
     ) -> "Choice":
         """Return the same request with this strategy; the size is checked with the rows."""
-        private = self.calibration is not None
+        private = self.budget.calibration is not None
         kind = resolve_scores(scores, strategy=strategy, private=private)
         if self.columns.classes is not None and kind != "none":
             raise StrategyError("classes cannot be sorted; use a strategy that uses only features.")
         if kind == "model":
             family = family_to_release(self.family)
-            if self.bounds is not None:
-                check_bounds_of(family, self.bounds)
+            if self.budget.bounds is not None:
+                check_bounds_of(family, self.budget.bounds)
         # Labels are not centred unasked for bags that need no features: X is never made as a whole.
         lean = self.centre == AUTO and not strategy.needs_features
-        chosen = {
-            "strategy": strategy,
-            "bag_size": bag_size,
-            "scores": kind,
-            "centre": "none" if lean else self.centre,
-        }
+        centre = "none" if lean else self.centre
+        chosen = {"strategy": strategy, "bag_size": bag_size, "scores": kind, "centre": centre}
         return Choice(**{**vars(self), **chosen}, why=why)
 
 
