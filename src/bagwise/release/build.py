@@ -9,8 +9,8 @@
                 │
        ┌────────┴── what comes first depends on what follows from what ───────────┐
        │ bags from features     plan ► bag ► ask     noise may depend on the bags  │
-       │ bags from scores       plan ► ask ► bag     bags depend on paid answers   │
-       │ planned with answers   ask ► plan ► bag     and so does the plan          │
+       │ bags from answers      plan ► ask ► bag     the noise allows for any bags │
+       │ planned with answers   ask ► plan ► bag     so does it here               │
        └────────┬──────────────────────────────────────────────────────────────────┘
                 │  plan: strategy and size, from a sample    planner.automatic
                 │  ask: settle all queries ► charge ►        requests.queries
@@ -44,10 +44,10 @@ from bagwise.models.row_model import RELEASED_DIRECTLY, RowModel
 from bagwise.planner.search import decide
 from bagwise.privacy.promise import warn_of_strong_promise
 from bagwise.release.label_bags import settle_labels
-from bagwise.release.parts_table import PartsInBags, PartsRelease, PartsTable
+from bagwise.release.parts_table import PartsRelease, PartsTable
 from bagwise.release.preview import Confirm, confirm_columns
 from bagwise.release.release import Release
-from bagwise.release.tables import LocalBags, LocalTable
+from bagwise.release.tables import LocalTable
 from bagwise.release.verify import circumstances_of
 from bagwise.requests.answers import Answers, ask_labels, ask_model, ask_range
 from bagwise.requests.bag_labels import Reach, price_labels
@@ -63,9 +63,6 @@ from bagwise.show.stages import OnStage, Stages, ignore_stage
 
 Table = LocalTable | PartsTable
 """Rows in memory or on disk, or those that many machines read: both know the same steps."""
-
-Formed = LocalBags | PartsInBags
-"""Such rows in their bags."""
 
 
 def build(
@@ -93,35 +90,38 @@ def build(
             )
     _confirm(table, request.budget, confirmed)
 
-    # 2. Plan, bag and ask. Bags that follow from answers are not counted: the noise allows for any.
-    if request.plans_late:
-        # Any bags get the same noise: what was paid for may say which bags serve best.
-        table, X = _look(table, request, stage)
-        answers = _ask(table, X, request, Reach.at_worst({1: 1}, 1), account, stage)
-        choice = _choose(table, replace(request, budget=answers.budget), stage, answers)
-        formed = _form_bags(table, X, answers, choice, stage)
+    # 2. Plan before anything is asked, unless what will be paid for may say which bags serve best.
+    if not request.plans_late:
+        request = _choose(table, request, stage)
+        check_bag_size(request.bag_size, n_rows=table.everyone.n_rows)
+        table.check_choice(request)  # refused before anything is asked and charged for
+    with stage("ordering the rows"):
+        table = table.in_secret_order(request)
+    with stage("encoding features"):
+        X = table.matrix(request)
+
+    # 3. Bag and ask. A strategy sees features and paid scores, never labels.
+    if isinstance(request, Choice) and request.scores == "none":
+        # The noise may depend on the bags: on their sizes, and where the rows of a unit are.
+        choice = request
+        with stage("forming bags"):
+            formed = table.form_bags(X, Answers(), choice)
         reach = formed.reach
+        answers = _ask(table, X, choice, reach, account, stage)
     else:
-        choice = _choose(table, request, stage)
-        check_bag_size(choice.bag_size, n_rows=table.everyone.n_rows)
-        table.check_choice(choice)  # refused before anything is asked and charged for
-        table, X = _look(table, choice, stage)
-        largest = table.everyone.largest_unit
-        if choice.scores == "none":
-            # The noise may depend on the bags: on their sizes, and where the rows of a unit are.
-            formed = _form_bags(table, X, Answers(), choice, stage)
-            reach = formed.reach
-            answers = _ask(table, X, choice, reach, account, stage)
-        else:
-            reach = Reach.at_worst({choice.bag_size: 1}, largest)
-            answers = _ask(table, X, choice, reach, account, stage)
-            formed = _form_bags(table, X, answers, choice, stage)
-            reach = Reach.at_worst(formed.bags.count_sizes(), largest)
+        # Bags that follow from answers are not counted: the noise allows for any.
+        size, largest = request.scores_request.bag_size, table.everyone.largest_unit
+        answers = _ask(table, X, request, Reach.at_worst({size: 1}, largest), account, stage)
+        left = replace(request, budget=answers.budget)
+        choice = left if isinstance(left, Choice) else _choose(table, left, stage, answers)
+        with stage("forming bags"):
+            formed = table.form_bags(X, answers, choice)
+        reach = Reach.at_worst(formed.bags.count_sizes(), largest)
     del table, X
     choice = replace(choice, budget=answers.budget)
     answers = replace(answers, scores=None)  # one for each row, which have done their work
 
-    # 3. Take the rows that leave, and settle what hides their labels. Then pay.
+    # 4. Take the rows that leave, and settle what hides their labels. Then pay.
     with stage("taking the rows"):
         leaving = formed.leaving(answers, choice)
         del formed
@@ -130,7 +130,7 @@ def build(
         if labelling.events:
             account.charge(labelling.events)
 
-        # 4. One label a bag, drawn once, with what is promised of it.
+        # 5. One label a bag, drawn once, with what is promised of it.
         provenance = _provenance(choice, answers)
         certificate = certify(
             labelling.events,
@@ -161,20 +161,6 @@ def _choose(
         return request.choose(request.strategy, request.bag_size, request.scores)
     with stage("planning"):
         return decide(table.for_a_plan(), request, table.everyone, answers)
-
-
-def _look(table: Table, request: ReleaseRequest, stage: Stages) -> tuple[Table, Any]:
-    """Put rows into a secret order, and return X in that order."""
-    with stage("ordering the rows"):
-        table = table.in_secret_order(request)
-    with stage("encoding features"):
-        return table, table.matrix(request)
-
-
-def _form_bags(table: Table, X: Any, answers: Answers, choice: Choice, stage: Stages) -> Formed:
-    """Put rows into bags; a strategy sees features and paid scores, never labels."""
-    with stage("forming bags"):
-        return table.form_bags(X, answers, choice)
 
 
 def _ask(
