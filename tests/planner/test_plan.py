@@ -28,6 +28,7 @@ from bagwise.planner.search import regrets
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.records import filed
+from bagwise.requests.verbs import ReleaseRequest
 from tests import stats
 
 BOUNDS = (-10.0, 10.0)
@@ -518,6 +519,7 @@ def test_a_strategy_of_ones_own_is_planned_and_its_command_says_that_it_is_none(
 def test_what_is_tried_follows_from_the_registry():
     private = Budget.of(1.0, 1e-5, bounds=(0.0, 1.0))
     for budget in (private, Budget.of(None, None, not_private=True)):
-        problem = PlanProblem.of(sample_matrix(features(50), n_rows=50), budget)
+        request = ReleaseRequest.of(Columns.of("y"), budget, bag_size="auto")
+        problem = PlanProblem.of(sample_matrix(features(50), n_rows=50), request)
         tried = {one.name for one in problem.strategies}
         assert tried == {name for name, kind in STRATEGIES.items() if kind.planned}

@@ -24,9 +24,11 @@ from bagwise.planner.problem import PlanProblem
 from bagwise.planner.sample import Sample
 from bagwise.privacy import total_delta
 from bagwise.requests.budget import Budget
+from bagwise.requests.columns import Columns
 from bagwise.requests.provenance import FlexibleLearner
 from bagwise.requests.queries import METRIC_SHARES
 from bagwise.requests.records import filed
+from bagwise.requests.verbs import ReleaseRequest
 from bagwise.rng import SimulatedNoise
 from tests.forging import rehash
 from tests.release.test_release import edit_json, edit_provenance
@@ -316,9 +318,14 @@ def problem_of(epsilon, n_rows=20_000, *, least=10, **sample):
     budget = Budget.of(epsilon, 0.0 if epsilon else None, bounds=(0.0, 1.0) if epsilon else None,
                        not_private=epsilon is None)  # fmt: skip
     rows = Sample(np.zeros((n_rows, 1)), **sample)
-    return PlanProblem.of(
-        rows, budget, prior=(0.088, 0.088), min_bag_size=least, learner="flexible"
+    request = ReleaseRequest.of(
+        Columns.of("y"),
+        budget,
+        bag_size="auto",
+        learner="flexible",
+        bagging=bw.Bagging(min_bag_size=least),
     )
+    return PlanProblem.of(rows, request, prior=(0.088, 0.088))
 
 
 def test_bags_grow_with_the_noise_and_shrink_with_the_rows():

@@ -25,6 +25,7 @@ from bagwise.planner.search import rank
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.records import Bagging, Reading, says_where
+from bagwise.requests.verbs import ReleaseRequest
 from bagwise.rows.columns import select_features
 from bagwise.rows.table import read_rows, read_table
 
@@ -121,7 +122,6 @@ def plan(
     bagging.only("min_bag_size", "family", "strategies", what="a plan")
     reading.only("nulls", "max_levels", what="a plan")
     columns = Columns.of(label, classes=classes, unit=unit, reading=reading)
-    n_classes = None if columns.classes is None else len(columns.classes)
 
     def budget_of(epsilon: float | None) -> Budget:
         budget = Budget.of(
@@ -131,12 +131,14 @@ def plan(
         return budget.of_type(None, "plan")
 
     def plan_at(epsilon: float | None) -> Plan:
-        problem = PlanProblem.of(
-            sample, budget_of(epsilon), family=bagging.family, classes=n_classes, prior=prior,
-            bag_sizes=bag_sizes, min_bag_size=bagging.min_bag_size, strategies=bagging.strategies,
-            single_labels=single_labels, learner=learner,
-        )  # fmt: skip
-        return rank(problem)
+        request = ReleaseRequest.of(
+            columns, budget_of(epsilon), bag_size="auto", learner=learner, bagging=bagging
+        )
+        return rank(
+            PlanProblem.of(
+                sample, request, prior=prior, bag_sizes=bag_sizes or (), single_labels=single_labels
+            )
+        )
 
     if error is not None:
         _check_error(error, alone=epsilon is None and not not_private)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,14 +30,12 @@ from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import LabelKind
 from bagwise.privacy.private_model import ModelDesign, design_model
 from bagwise.requests.bag_labels import Reach, price_labels
-from bagwise.requests.budget import Budget
 from bagwise.requests.queries import METRIC_SHARES, NORMS, ModelQuery, price_model
-from bagwise.requests.verbs import SMALLEST, Learner, check_learner
+from bagwise.requests.verbs import AUTO, SMALLEST, ReleaseRequest
 from bagwise.rows.whitening import Columns
 from bagwise.theory.beliefs import draw_misfit, signal_root
 from bagwise.theory.exact import CAUSES, BagMoments, Risk, prior_risk
 
-AUTO: Literal["auto"] = "auto"
 LABEL_KINDS: tuple[LabelKind, ...] = ("mean", "pick")
 
 BAGS_PER_COEFFICIENT = 3
@@ -83,46 +81,35 @@ class PlanProblem:
     ----------
     sample : Sample
         The features.
-    budget : Budget
+    request : ReleaseRequest
+        What is promised, and what is asked of bags.
     rule : ExactCalibration or None
         For the noise; None when not private.
     family : Family
-    classes : int or None
-        How many classes a label has, if it is no number.
     prior : Prior
         What is believed of the labels.
     bag_sizes : tuple of int
         Sizes to consider, the smallest first; none: those that are worth it.
-    min_bag_size : int
-        The smallest that may be published.
     max_bag_size : int or None
         The largest that can be: the rows of the smallest stratum.
     strategies : tuple of BaggingStrategy
         Those to consider; none for flexible learners, for whom features decide.
-    are_named : bool
-        Whether somebody asked for these strategies: then few large bags may come first.
     label_kinds : tuple of str
         Kinds of labels to consider.
     single_labels : bool
         Whether single labels are ranked beside bags; for flexible learners, whether they may be.
-    learner : {"linear", "flexible"}
-        Who bags are for.
     """
 
     sample: Sample
-    budget: Budget
+    request: ReleaseRequest
     rule: ExactCalibration | None
     family: Family
-    classes: int | None
     prior: Prior
     bag_sizes: tuple[int, ...]
-    min_bag_size: int
     max_bag_size: int | None
     strategies: tuple[BaggingStrategy, ...]
-    are_named: bool
     label_kinds: tuple[LabelKind, ...]
     single_labels: bool
-    learner: Learner
     _bagged: dict[tuple[str, int], Bagged | None] = field(
         init=False, default_factory=dict, repr=False
     )
@@ -132,27 +119,20 @@ class PlanProblem:
     def of(
         cls,
         sample: Sample,
-        budget: Budget,
+        request: ReleaseRequest,
         *,
-        family: str = AUTO,
-        classes: int | None = None,
         prior: Any = None,
-        bag_sizes: Sequence[int] | None = None,
-        min_bag_size: int | None = None,
+        bag_sizes: Sequence[int] = (),
         max_bag_size: int | None = None,
-        strategies: str | Sequence[str | BaggingStrategy] | None = None,
         label_kinds: tuple[LabelKind, ...] = LABEL_KINDS,
         single_labels: bool = False,
-        learner: str = "linear",
     ) -> Self:
-        """Check the user's arguments."""
+        """Check what a plan is asked for beyond a release; the sizes are those to consider."""
         # 1. The label: its family, its bounds, and what hides it.
-        fitted, rule, reader = (
-            resolve_family(family, classes),
-            budget.calibration,
-            check_learner(learner),
-        )
-        bounds = None if classes is not None else budget.bounds
+        rule, named, least = request.budget.calibration, request.named, request.min_bag_size
+        classes = None if request.columns.classes is None else len(request.columns.classes)
+        fitted = resolve_family(request.family, classes)
+        bounds = None if classes is not None else request.budget.bounds
         low, high = fitted.label_range
         if bounds is not None and not low <= bounds[0] < bounds[1] <= high:
             raise StrategyError(f"labels of the family {fitted.name} do not have these bounds.")
@@ -160,40 +140,52 @@ class PlanProblem:
         if single_labels and not modelled:
             raise StrategyError("single labels are planned for numbers under an epsilon only.")
         # 2. The bags.
-        sizes, least = {int(size) for size in bag_sizes or ()}, min_bag_size
-        if min(sizes, default=1) < 1 or (least is not None and least < 1):
+        sizes = {int(size) for size in bag_sizes}
+        if min(sizes, default=1) < 1:
             raise BagTooSmallError("bag sizes are whole numbers of at least 1.")
-        if reader == "flexible":
-            if strategies is not None or single_labels:
+        chosen: tuple[BaggingStrategy, ...] = ()
+        if request.learner == "flexible":
+            if single_labels:
                 raise StrategyError(
-                    "strategies and single labels are ranked for linear learners: leave them out "
-                    "with learner='flexible'."
+                    "single labels are ranked for linear learners: leave them out with "
+                    "learner='flexible'."
                 )
             # Where nothing is said of bags, there may be none.
-            unsaid = bag_sizes is None and least is None and "mean" in label_kinds
+            unsaid = not sizes and least is None and "mean" in label_kinds
             single_labels = modelled and unsaid and fitted.name == "gaussian"
-            chosen: tuple[BaggingStrategy, ...] = ()
-        elif strategies is not None:
-            chosen = _check_named(strategies, modelled=modelled)
-        else:
+        elif named is None:
             chosen = tuple(find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned)
+        else:
+            chosen = named
+            _check_named(named, modelled=modelled)
         return cls(
             sample,
-            budget,
+            request,
             # What finding the bounds has spent is gone before the release begins.
             rule=None if rule is None else dataclasses.replace(rule, epsilon=rule.left, prior=()),
             family=fitted,
-            classes=classes,
             prior=read_prior(prior, bounds, fitted, classes=classes),
-            bag_sizes=tuple(sorted({max(size, int(least or 1)) for size in sizes})),
-            min_bag_size=SMALLEST if least is None else int(least),
+            bag_sizes=tuple(sorted({max(size, least or 1) for size in sizes})),
             max_bag_size=max_bag_size,
             strategies=chosen,
-            are_named=strategies is not None,
             label_kinds=label_kinds,
             single_labels=single_labels,
-            learner=reader,
         )
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes a label has, if it is no number."""
+        return None if self.request.columns.classes is None else len(self.request.columns.classes)
+
+    @property
+    def min_bag_size(self) -> int:
+        """The smallest bag that may be published."""
+        return self.request.min_bag_size or SMALLEST
+
+    @property
+    def are_named(self) -> bool:
+        """Whether somebody asked for these strategies: then few large bags may come first."""
+        return self.request.named is not None
 
     @cached_property
     def white(self) -> FloatArray:
@@ -369,18 +361,14 @@ def resolve_family(family: str, classes: int | None) -> Family:
     return fitted
 
 
-def _check_named(
-    strategies: str | Sequence[str | BaggingStrategy], *, modelled: bool
-) -> tuple[BaggingStrategy, ...]:
-    """Return the strategies that were named, if all are possible.
+def _check_named(named: tuple[BaggingStrategy, ...], *, modelled: bool) -> None:
+    """Refuse strategies that no plan can rank.
 
     `modelled` says whether there can be a private model for those that need one.
     """
-    named = [strategies] if isinstance(strategies, str) else list(strategies)
     if not named:
         raise StrategyError("name at least one strategy, or leave strategies out for all.")
-    wanted = tuple(find_strategy(strategy) for strategy in named)
-    for strategy in wanted:
+    for strategy in named:
         if strategy.keeps_groups:
             raise StrategyError(
                 f"strategy {strategy.name!r} needs existing groups, which a plan does not have: "
@@ -397,7 +385,6 @@ def _check_named(
                 f"the scale of strategy {strategy.name!r} comes from a private model: give an "
                 "epsilon and a numeric label, or name other strategies."
             )
-    return wanted
 
 
 def grid(*, n_rows: int, coefficients: int, least: int) -> list[int]:

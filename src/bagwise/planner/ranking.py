@@ -157,7 +157,7 @@ class Plan:
         chosen = self._at(rank)
         words = [f"bagwise release {self.table} --label {shlex.quote(self.label)}"]
         words += [self.options] if self.options else []
-        bounds = self.problem.budget.bounds
+        bounds = self.problem.request.budget.bounds
         if bounds is not None and self.problem.classes is None:  # classes have bounds of their own
             words.append(f"--bounds {_exact(bounds[0])} {_exact(bounds[1])}")
         words.append(f"--bag-size {chosen.bag_size} --strategy {chosen.strategy}")
@@ -184,7 +184,7 @@ class Plan:
             for name, share in risk.shares().items()
             if share >= 0.005
         )
-        stated, flexible = self.accuracy(risk.total), self.problem.learner == "flexible"
+        stated, flexible = self.accuracy(risk.total), self.problem.request.learner == "flexible"
         lines = [f"{name_of(chosen)}: {stated}.", f"The added error comes from {causes}."]
         for scenario, error in chosen.scenarios.items():
             if (kept := self.accuracy(error, scenario).about) != stated.about:
@@ -213,10 +213,10 @@ class Plan:
             "error is the typical error of one prediction, and keeps is the share of what a model "
             f"of the true labels would explain. Both assume this: {self.prior.text()}."
         )
-        remarks.append(_RANKED[self.problem.learner])
+        remarks.append(_RANKED[self.problem.request.learner])
         # The first choice is compared with what has intervals too, if it has.
         rivals = [c for c in self.candidates if self.best.few_bags or not c.few_bags]
-        for scenario in self.prior.scenarios() if self.problem.learner == "linear" else ():
+        for scenario in self.prior.scenarios() if self.problem.request.learner == "linear" else ():
             first = min(rivals, key=lambda c: c.scenarios[scenario])
             more = self.best.scenarios[scenario] - first.scenarios[scenario]
             signal = self.problem.numbers * self.prior.scenarios()[scenario].signal_sd ** 2
@@ -233,7 +233,7 @@ class Plan:
             )
         if (used := len(self.problem.sample.X)) < self.n_rows:
             remarks.append(f"Bags were tried on a sample of {used} of {self.n_rows} rows.")
-        if self.problem.budget.bounds is None:
+        if self.problem.request.budget.bounds is None:
             remarks.append("Without bounds, errors are in units of a label's standard deviation.")
         return tuple(remarks)
 
@@ -287,9 +287,11 @@ class Plan:
             "n_used": len(self.problem.sample.X),
             "epsilon": self.epsilon,
             "delta": self.delta,
-            "bounds": None if (found := self.problem.budget.bounds) is None else list(found),
+            "bounds": None
+            if (found := self.problem.request.budget.bounds) is None
+            else list(found),
             "family": self.problem.family.name,
-            "learner": self.problem.learner,
+            "learner": self.problem.request.learner,
             "classes": self.problem.classes,
             "prior": asdict(self.prior),
             "row_level": self.row_level,

@@ -51,7 +51,7 @@ to prefer it: they would be about a model that says next to nothing."""
 
 def rank(problem: PlanProblem) -> Plan:
     """Rank what is asked for by its error on a sample of the features."""
-    if problem.learner == "flexible":
+    if problem.request.learner == "flexible":
         candidates = flexible.for_flexible(problem)
     else:
         found = _search(problem) + (single_labels(problem) if problem.single_labels else [])
@@ -155,26 +155,23 @@ def decide(
     given where they came first. The rows may be a sample of everyone.
     """
     # 1. What is known of features and labels before any strategy is tried.
-    size, kind, classes = request.bag_size, request.label_kind, request.columns.classes
+    size, kind, prior = request.bag_size, request.label_kind, None
     if size is not None:
         check_bag_size(size, n_rows=everyone.n_rows)
-    budget, prior = (request.budget, None) if answers is None else look_ahead(answers)
-    linear = request.learner == "linear"
+    asked = request
+    if answers is not None:
+        budget, prior = look_ahead(answers)
+        asked = replace(request, budget=budget)
     problem = PlanProblem.of(
         sample_rows(rows, everyone),
-        budget,
+        asked,
         prior=prior,
-        family=request.family,
-        classes=None if classes is None else len(classes),
-        bag_sizes=None if size is None else [size],
-        min_bag_size=request.min_bag_size,
-        strategies=request.named if linear else None,
-        label_kinds=(kind,),
+        bag_sizes=() if size is None else (size,),
         max_bag_size=everyone.smallest_stratum,
-        learner=request.learner,
+        label_kinds=(kind,),
     )
     # 2. For a learner that is not linear: the strategy of its kind, or no bags at all.
-    if not linear:
+    if request.learner == "flexible":
         chosen = size or flexible.best_size(problem, kind)
         singly = problem.single_labels and request.may_report_singly
         if singly and (lost := flexible.lost_singly(problem)) < flexible.lost(problem, chosen):

@@ -60,8 +60,7 @@ class Columns:
         for role, name in roles.items():
             if not isinstance(name, str) and (name is not None or role == "label"):
                 raise ColumnError(f"{role} must be the name of a column, got {name!r}.")
-        for role, name in (("id", id), ("unit", unit)):
-            if name == label:
+            if role in ("id", "unit") and name == label:
                 raise ColumnError(f"{role} and label name the same column.")
         made = cls(
             label,
@@ -76,22 +75,17 @@ class Columns:
             _names(bagging.within),
             reading.exposure,
         )
-        made._check_given()
-        return made
-
-    def _check_given(self) -> None:
-        """Refuse to form bags by a column that must not be published, or that identifies rows."""
-        if self.exposure is not None and self.classes is not None:
+        if made.exposure is not None and made.classes is not None:
             raise ColumnError("classes have no exposure: it multiplies counts and amounts.")
-        exposure = () if self.exposure is None else (self.exposure,)
-        for role, names in (("by", self.by), ("within", self.within), ("exposure", exposure)):
+        for role, names in made.followed.items():
             refuse_duplicates(names, f"{role} names")
-            for part, name in (("label", self.label), ("unit", self.unit), ("id", self.id)):
+            for part, name in made.reserved.items():
                 if name in names:
                     raise ColumnError(
                         f"{role} and {part} name the same column, but the columns of {role} are "
                         f"published unchanged. Name another column for {role}."
                     )
+        return made
 
     @property
     def reserved(self) -> dict[str, str]:
@@ -100,27 +94,33 @@ class Columns:
         return {role: name for role, name in roles.items() if name is not None}
 
     @property
+    def followed(self) -> dict[str, tuple[str, ...]]:
+        """Columns that bags follow or that measure a row, by role; they are published."""
+        exposure = () if self.exposure is None else (self.exposure,)
+        return {"by": self.by, "within": self.within, "exposure": exposure}
+
+    @property
     def named(self) -> list[str]:
         """Columns that the caller named."""
-        exposure = () if self.exposure is None else (self.exposure,)
-        given = (*self.by, *self.within, *exposure)
-        return [*self.reserved.values(), *(self.features or ()), *given]
+        followed = [name for names in self.followed.values() for name in names]
+        return [*self.reserved.values(), *(self.features or ()), *followed]
 
     def features_in(self, rows: Rows) -> list[str]:
         """Return the names of the features; raise an error if a named column does not exist."""
         for role, name in self.reserved.items():
             find_column(rows, name, role=role)
-        for role, names in (("by", self.by), ("within", self.within)):
+        for role, names in self.followed.items():
             for name in names:
                 find_column(rows, name, role=role)
         if self.exposure is not None:
             exposure_vector(rows, self.exposure)
         # All rows of a group have the same value: as a feature it would only number the bags.
-        exposure = () if self.exposure is None else (self.exposure,)
-        groups = [n for n in (*self.by, *exposure) if n not in (self.features or ())]
-        reserved = [*self.reserved.values(), *groups]
+        groups = {*self.by, self.exposure} - {*(self.features or ())}
         return select_features(
-            rows, reserved=reserved, features=self.features, exclude=self.exclude
+            rows,
+            reserved=[*self.reserved.values(), *(name for name in groups if name is not None)],
+            features=self.features,
+            exclude=self.exclude,
         )
 
     def encoder_from(self, facts: Mapping[str, ColumnSummary]) -> Encoder:

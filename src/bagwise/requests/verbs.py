@@ -290,7 +290,7 @@ def _resolve_size(
     if isinstance(bag_size, str) and bag_size != AUTO:
         raise BagTooSmallError(f"bag_size must be a whole number or 'auto', got {bag_size!r}.")
     if least is not None and not (type(least) is int and least >= 1):
-        raise BagTooSmallError(f"min_bag_size must be a whole number from 1 on, got {least!r}.")
+        raise BagTooSmallError(f"min_bag_size must be a whole number of at least 1, got {least!r}.")
     size = None if bag_size == AUTO else bag_size
     if size is not None and least is not None and size < least:
         raise BagTooSmallError(f"bag_size {size} is below min_bag_size {least}.")
