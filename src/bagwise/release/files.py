@@ -74,7 +74,11 @@ def write_release(
     with new_directory(target, force=force, kind=RELEASE) as draft:
         known: dict[str, str] = {}  # hashes of what was written before
         if isinstance(files.instances, Sequence):
-            known = _move_parts(files.instances, draft)
+            many = len(files.instances) > 1
+            for number, part in enumerate(files.instances, 1):
+                name = _part(number) if many else INSTANCES
+                shutil.move(part.path, draft / name)
+                known[name] = part.sha256
         elif rows_per_file is None or rows_per_file >= n_rows:
             write_plain(files.instances, create_private(draft / INSTANCES))
         else:
@@ -103,14 +107,6 @@ def _hashes(directory: Path, known: Mapping[str, str]) -> dict[str, str]:
         file.name: known.get(file.name) or sha256_of(file, error=ReleaseError)
         for file in sorted(directory.iterdir())
     }
-
-
-def _move_parts(parts: Sequence[WrittenTable], draft: Path) -> dict[str, str]:
-    """Move files to where a reader expects them; return their hashes."""
-    names = [INSTANCES] if len(parts) == 1 else [_part(n) for n in range(1, len(parts) + 1)]
-    for name, part in zip(names, parts, strict=True):
-        shutil.move(part.path, draft / name)
-    return {name: part.sha256 for name, part in zip(names, parts, strict=True)}
 
 
 def read_release(path: Path, *, key: Path | None = None) -> ReleaseFiles:

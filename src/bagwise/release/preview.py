@@ -96,11 +96,7 @@ class Preview:
     @property
     def open_flags(self) -> list[str]:
         """The columns that must be confirmed, one line for each."""
-        return [
-            f"{one.name!r} {'; '.join(one.flags)}"
-            for one in self.columns
-            if one.flags and not one.confirmed
-        ]
+        return _flagged({one.name: one.flags for one in self.columns if not one.confirmed})
 
     def cells(self) -> list[tuple[str, ...]]:
         """Return the list as a table; the first row is the heading."""
@@ -132,8 +128,8 @@ def confirm_columns(preview: Preview, confirmed: bool | Confirm) -> None:
         With every column that needs a second look. Nothing has been charged or drawn yet.
     """
     agreed = confirmed(preview) if callable(confirmed) else confirmed
-    if (asked := preview.open_flags) and not agreed:
-        raise _unconfirmed(asked)
+    if not agreed:
+        _refuse(preview.open_flags)
 
 
 def refuse_flagged(facts: Mapping[str, ColumnSummary], columns: Columns, *, said: str) -> None:
@@ -143,15 +139,20 @@ def refuse_flagged(facts: Mapping[str, ColumnSummary], columns: Columns, *, said
     only to be asked about columns that were there all the time.
     """
     confirmed = {*columns.named, *(name for name in facts if repr(name) in said)}
-    flags = {name: _flags(name, fact) for name, fact in facts.items() if name not in confirmed}
-    if any(flags.values()):
-        raise _unconfirmed([f"{name!r} {'; '.join(some)}" for name, some in flags.items() if some])
+    _refuse(_flagged({n: _flags(n, fact) for n, fact in facts.items() if n not in confirmed}))
 
 
-def _unconfirmed(asked: Sequence[str]) -> UnconfirmedColumnsError:
+def _flagged(flags: Mapping[str, Sequence[str]]) -> list[str]:
+    return [f"{name!r} {'; '.join(some)}" for name, some in flags.items() if some]
+
+
+def _refuse(asked: Sequence[str]) -> None:
+    """Refuse columns that need a second look, if there are any."""
+    if not asked:
+        return
     lines = "\n".join(f"  {line}" for line in asked)
     several = "columns need" if len(asked) > 1 else "column needs"
-    return UnconfirmedColumnsError(
+    raise UnconfirmedColumnsError(
         f"{len(asked)} {several} a second look before being published:\n{lines}\nNothing was "
         "published. Drop them with exclude=[...] (--exclude), or confirm them by naming them in "
         "features=[...] (--features), or all at once with confirmed=True (--yes)."

@@ -251,13 +251,14 @@ class LocalBags:
     ) -> Release:
         """Give every bag its label, and tell the operator what bags without noise expose."""
         bags, labels, bounds = self.bags, self.table.labels, choice.budget.bounds
-        if labelling.report is not None and bounds is not None:
+        report = labelling.report
+        if report is not None and bounds is not None:
             _warn_of_clipping(labels, bounds)
         pick = partial(pick_rows, source=choice.budget.noise_source)
         told = tell(labelling.measure(labels, self.predictions), labelling.combine, bags, pick)
         shown = labelling.hide(told, bags.sizes)
-        if labelling.report is not None:
-            labelling.report(labels, bags, shown)
+        if report is not None:
+            report(labels, bags, shown)
         return Release(
             certificate=certificate,
             provenance=provenance,
