@@ -35,6 +35,7 @@ from bagwise.planner.candidates import (
 from bagwise.planner.problem import PlanProblem, powers, usable
 from bagwise.privacy.noise import LabelKind
 from bagwise.requests.bag_labels import Reach
+from bagwise.requests.verbs import SMALLEST
 from bagwise.show.stages import report_progress
 
 PARAMETERS = 80
@@ -90,7 +91,8 @@ def bags_for_flexible(problem: PlanProblem) -> BaggingStrategy:
 def sizes_for(problem: PlanProblem) -> list[int]:
     """Return the sizes that were named, or those worth a comparison, from the least on."""
     n_rows = problem.sample.n_rows
-    wanted = problem.bag_sizes or powers(n_rows // FEWEST_BAGS, problem.min_bag_size)
+    least = problem.request.min_bag_size or SMALLEST
+    wanted = problem.bag_sizes or powers(n_rows // FEWEST_BAGS, least)
     return usable(wanted, n_rows=n_rows, most=problem.max_bag_size)
 
 

@@ -31,7 +31,7 @@ from bagwise.privacy.noise import LabelKind
 from bagwise.privacy.private_model import ModelDesign, design_model
 from bagwise.requests.bag_labels import Reach, price_labels
 from bagwise.requests.queries import METRIC_SHARES, NORMS, ModelQuery, price_model
-from bagwise.requests.verbs import AUTO, SMALLEST, ReleaseRequest
+from bagwise.requests.verbs import AUTO, ReleaseRequest
 from bagwise.rows.whitening import Columns
 from bagwise.theory.beliefs import draw_misfit, signal_root
 from bagwise.theory.exact import CAUSES, BagMoments, Risk, prior_risk
@@ -176,11 +176,6 @@ class PlanProblem:
     def classes(self) -> int | None:
         """How many classes a label has, if it is no number."""
         return None if self.request.columns.classes is None else len(self.request.columns.classes)
-
-    @property
-    def min_bag_size(self) -> int:
-        """The smallest bag that may be published."""
-        return self.request.min_bag_size or SMALLEST
 
     @property
     def are_named(self) -> bool:

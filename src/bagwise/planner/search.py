@@ -40,7 +40,7 @@ from bagwise.planner.ranking import Plan
 from bagwise.planner.sample import Population, sample_rows
 from bagwise.requests.answers import Answers
 from bagwise.requests.provenance import FlexibleLearner, LeastRegret, NothingToPlan
-from bagwise.requests.verbs import Choice, ReleaseRequest
+from bagwise.requests.verbs import SMALLEST, Choice, ReleaseRequest
 from bagwise.rows.table import Rows
 from bagwise.show.stages import report_progress
 
@@ -66,7 +66,8 @@ def rank(problem: PlanProblem) -> Plan:
 
 def _search(problem: PlanProblem) -> list[Candidate]:
     """Return the candidates that are worth a comparison."""
-    n_rows, p, least = problem.sample.n_rows, problem.coefficients, problem.min_bag_size
+    n_rows, p = problem.sample.n_rows, problem.coefficients
+    least = problem.request.min_bag_size or SMALLEST
     worthwhile = grid(n_rows=n_rows, coefficients=p, least=least)
     wanted, largest = problem.bag_sizes or worthwhile, worthwhile[-1]
     usual = usable(wanted, n_rows=n_rows, most=problem.max_bag_size)

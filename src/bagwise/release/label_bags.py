@@ -132,14 +132,7 @@ def _without_noise(choice: Choice, classes: int) -> Labelling:
 
 def _warn_of_noise(chosen: Mechanism, free: Mechanism, counts: Mapping[int, int]) -> None:
     """Warn if the user insists on more noise than the promise needs; all of it is public."""
-    sizes, times = (np.array(list(some)) for some in zip(*counts.items(), strict=True))
-    # In steps of the grid, since bounds may be so wide that squares overflow.
-    noises = (
-        np.linalg.norm(one.noise_sd(sizes) / one.grid_step * np.sqrt(times))
-        for one in (chosen, free)
-    )
-    ratio = float(next(noises) / next(noises)) ** 2
-    if ratio > 1 + WORTHWHILE:
+    if (ratio := _noise_ratio(chosen, free, counts) ** 2) > 1 + WORTHWHILE:
         warnings.warn(
             f"noise={chosen.noise!r} has {ratio:.2g} times the variance that {free.noise} noise "
             "has with the same guarantee. Use noise='auto' (--noise auto).",
@@ -149,20 +142,27 @@ def _warn_of_noise(chosen: Mechanism, free: Mechanism, counts: Mapping[int, int]
 
 
 def _warn_of_picks(picks: Mechanism, means: Mechanism, smallest: int) -> None:
-    """Warn if means would carry less noise: they also average the labels, and choose nothing.
-
-    Both scales follow from the budget and the sizes of the bags, and not from a label.
-    """
-    size = np.array([smallest])
-    (on_picks,), (on_means,) = picks.noise_sd(size), means.noise_sd(size)
-    if on_picks > 1.01 * on_means:  # from bags of one row both may be the same but for rounding
+    """Warn if means would carry less noise: they also average the labels, and choose nothing."""
+    # From bags of one row both may be the same but for rounding.
+    if (ratio := _noise_ratio(picks, means, {smallest: 1})) > 1.01:
         warnings.warn(
-            f"with the same guarantee, a picked label has {on_picks / on_means:.2g} times the "
-            f"privacy noise of the mean of {smallest} labels, and contains less information. "
-            "Choose label_kind='mean' (--label-kind mean) unless the learner needs single labels.",
+            f"with the same guarantee, a picked label has {ratio:.2g} times the privacy noise of "
+            f"the mean of {smallest} labels, and contains less information. Choose "
+            "label_kind='mean' (--label-kind mean) unless the learner needs single labels.",
             DominatedWarning,
             stacklevel=2,
         )
+
+
+def _noise_ratio(one: Mechanism, other: Mechanism, counts: Mapping[int, int]) -> float:
+    """Return how many times as much noise one of two mechanisms has: public, as what decides it."""
+    sizes, times = (np.array(list(some)) for some in zip(*counts.items(), strict=True))
+    # In steps of the grid, since bounds may be so wide that squares overflow.
+    noise, least = (
+        np.linalg.norm(each.noise_sd(sizes) / each.grid_step * np.sqrt(times))
+        for each in (one, other)
+    )
+    return float(noise / least)
 
 
 # -- what bags without noise show ------------------------------------------------------------------

@@ -148,7 +148,8 @@ class ReleaseRequest(Request):
     ) -> Self:
         """Check the user's arguments as far as that is possible without the table."""
         bagging, privacy = bagging or Bagging(), privacy or Privacy()
-        reader, least, centre = check_learner(learner), bagging.min_bag_size, privacy.centre
+        check_name("learner", learner, get_args(Learner))
+        least, centre = bagging.min_bag_size, privacy.centre
         size = _resolve_size(bag_size, least, private=budget.calibration is not None)
         if columns.by:  # there is nothing to plan: bags are given but for the smallest
             size = size or least or SMALLEST
@@ -161,7 +162,7 @@ class ReleaseRequest(Request):
             raise StrategyError("give a strategy, or strategies for the planner, not both.")
         listed = (named,) if isinstance(named, str) else named
         classes = columns.classes is not None
-        if reader == "flexible" and listed is not None:
+        if learner == "flexible" and listed is not None:
             raise StrategyError(
                 "strategies can only be ranked for linear learners: with learner='flexible', name "
                 "one strategy or none."
@@ -192,7 +193,7 @@ class ReleaseRequest(Request):
             scores=bagging.scores,
             keep_order=keep_order,
             seed=_check_seed(bagging.seed),
-            learner=reader,
+            learner=cast(Learner, learner),
         )
 
     @property
@@ -272,12 +273,6 @@ class Choice(ReleaseRequest):
         )
 
 
-def check_learner(learner: str) -> Learner:
-    """Return the kind of learner that bags are for."""
-    check_name("learner", learner, get_args(Learner))
-    return cast(Learner, learner)
-
-
 def _resolve_size(
     bag_size: int | Literal["auto"] | None, least: int | None, *, private: bool
 ) -> int | None:
@@ -298,9 +293,7 @@ def _resolve_size(
 
 
 def _resolve_strategy(
-    strategy: str | BaggingStrategy,
-    bag_size: int | None,
-    scores: str,
+    strategy: str | BaggingStrategy, bag_size: int | None, scores: str
 ) -> BaggingStrategy | None:
     """Return the strategy that was named; None if the planner is to choose one."""
     known = scores in (AUTO, "none")  # what else there is will be refused with a list
