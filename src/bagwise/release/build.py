@@ -12,14 +12,19 @@
        │ bags from answers      plan ► ask ► bag     the noise allows for any bags │
        │ planned with answers   ask ► plan ► bag     so does it here               │
        └────────┬──────────────────────────────────────────────────────────────────┘
-                │  plan: strategy and size, from a sample    planner.automatic
+                │  plan: strategy and size, from a sample    planner.search
                 │  ask: settle all queries ► charge ►        requests.queries
-                │       bounds ► range ► scores ► centre
+                │       bounds ► range ► scores ► centre     requests.answers
                 │  bag: features and paid scores, no labels  bagging, release.bags_in_parts
                 ▼
-       one label a bag: settle, charge, tell, hide           release.label_bags
+       one label a bag: settle, charge, tell, hide           requests.bag_labels,
+                │                                            release.label_bags
                 ▼
        certificate, provenance ─► Release ─► files           requests.budget, release.release
+
+A request becomes a choice as soon as its bags are planned; a table knows what it is a table of
+(`Population`), and answers know what they leave of the budget. So every step has what it needs, and
+nothing is there at one time and not at another.
 
 Rules that keep it safe:
 
