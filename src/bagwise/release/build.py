@@ -82,17 +82,14 @@ def build(
     stage, account = Stages(on_stage), Account() if account is None else account
     # 1. Report everything that is wrong with the table at once, and show what will be published.
     with stage("reading the table"):
-        rows = (
-            source if isinstance(source, Parts) else read_rows(source, named=request.columns.named)
-        )
+        named = request.columns.named
+        rows = source if isinstance(source, Parts) else read_rows(source, named=named)
     with stage("checking the table"):
         table: Table
         if isinstance(rows, Parts):
             table = PartsTable.checked(rows, request)
         else:
-            table = LocalTable.checked(
-                rows, request.columns, request.budget, is_confirmed=confirmed is True
-            )
+            table = LocalTable.checked(rows, request, is_confirmed=confirmed is True)
     _confirm(table, request.budget, confirmed)
 
     # 2. Plan before anything is asked, unless what will be paid for may say which bags serve best.
@@ -246,7 +243,7 @@ def build_model(
     with stage("reading the table"):
         rows = read_rows(source, named=columns.named)
     with stage("checking the table"):
-        table = LocalTable.checked(rows, columns, budget, is_confirmed=confirmed is True)
+        table = LocalTable.checked(rows, request, is_confirmed=confirmed is True)
     _confirm(table, budget, confirmed)
     table = table.take(secret_order(rows.num_rows, budget.noise_source))
     labels, everyone = table.labels, table.everyone

@@ -42,7 +42,7 @@ from bagwise.requests.bag_labels import Reach
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns, carried_columns, read_given
 from bagwise.requests.provenance import Provenance
-from bagwise.requests.verbs import Choice, ReleaseRequest
+from bagwise.requests.verbs import Choice, ReleaseRequest, Request
 from bagwise.rng import make_generator
 from bagwise.rows.columns import find_column, refuse_lookalikes, repeated, without_dictionary
 from bagwise.rows.labels import (
@@ -87,14 +87,13 @@ class LocalTable:
     kept: IntArray | None = None
 
     @classmethod
-    def checked(
-        cls, rows: Rows, columns: Columns, budget: Budget, *, is_confirmed: bool = False
-    ) -> Self:
+    def checked(cls, rows: Rows, request: Request, *, is_confirmed: bool = False) -> Self:
         """Read labels and facts about columns; refuse a table and report everything wrong with it.
 
         Refusals may depend on labels that are missing or not numbers, and on exact copies of
         labels; apart from notes to the operator, no other message here depends on labels.
         """
+        columns, budget = request.columns, request.budget
         names, leaving = name_columns(rows, columns)
         facts = rows.summarise(leaving)
         wrong = Refusals()
