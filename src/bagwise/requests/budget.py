@@ -41,12 +41,9 @@ class Budget:
     calibration : ExactCalibration or None
         None where nothing is promised, and nothing is hidden.
     bounds : (lo, hi) or None
-        Public range of a label; a stand-in until it is found or known.
+        Public range of a label; a stand-in until it is found. None: nobody has stated one.
     find_within : (lo, hi) or None
         Ends that labels have by nature, perhaps infinite: bounds are to be found privately within.
-        None: they are stated.
-    unstated : bool
-        Whether nobody has stated bounds, or asked for them: so far only true and false have any.
     unit : str or None
         The column whose values are protected together; None: each row by itself.
     noise_source : NoiseSource
@@ -57,7 +54,6 @@ class Budget:
     unit: str | None = None
     noise_source: NoiseSource = field(default_factory=SecureNoise)
     find_within: Bounds | None = None
-    unstated: bool = False
 
     @classmethod
     def of(
@@ -96,9 +92,8 @@ class Budget:
         ends = ANY_LABEL if family == "auto" else find_family(family).label_range
         limits = ends if found else check_bounds(asked)
         stand_in = limits is None or not np.isfinite(limits).all()
-        given = _wants_noise(epsilon, delta, source, not_private=not_private, what=what)
         rule: ExactCalibration | None = None
-        if given:
+        if _wants_noise(epsilon, delta, source, not_private=not_private, what=what):
             if epsilon is None:
                 raise BudgetError("a delta alone promises nothing; give an epsilon with it.")
             delta = 0.0 if delta is None else delta
@@ -116,11 +111,10 @@ class Budget:
             raise BudgetError(f"noise={noise!r} belongs to a promise; give an epsilon with it.")
         return cls(
             rule,
-            limits if rule is None else rule.bounds,
+            limits if rule is None or limits is None else rule.bounds,
             unit,
             source,
             find_within=ends if found and stand_in else None,
-            unstated=limits is None and rule is not None,
         )
 
     @property
@@ -138,7 +132,8 @@ class Budget:
     @property
     def has_bounds(self) -> bool:
         """Whether bounds are stated, or nothing needs them."""
-        return not self.unstated and self.find_within is None
+        stated = self.calibration is None or self.bounds is not None
+        return stated and self.find_within is None
 
     def of_type(self, kind: pa.DataType | None, what: str) -> Self:
         """Return the budget of a label of this type, if it has bounds; None is no type to go by.
@@ -148,8 +143,8 @@ class Budget:
         if self.has_bounds:
             return self
         if kind is not None and pa.types.is_boolean(kind):
-            return replace(self, unstated=False, find_within=None)
-        if self.unstated or kind is None:
+            return replace(self, bounds=_STAND_IN, find_within=None)
+        if self.bounds is None or kind is None:
             auto = " If nobody knows it: bounds='auto' (--bounds auto)." if kind is not None else ""
             raise BoundsError(
                 f"a private {what} needs bounds=(lo, hi) (--bounds LO HI): the range of possible "
