@@ -22,7 +22,7 @@ PIP_OPTIONS :=
 # What `make bench-compare` runs, and how; empty for every benchmark that has ratios.
 NAMES :=
 OPTIONS :=
-BENCHMARKS := cut kernels noise private audit learn theory plan hostile faults inference \
+BENCHMARKS := cut kernels noise private audit learn theory hostile faults inference \
               ledger annotate_faults
 
 .PHONY: demo test checked test-all test-spark pytest test-pythons test-lowest test-bare wheel coverage lint types \

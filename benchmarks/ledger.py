@@ -1,27 +1,22 @@
-"""Ledgers: many writers, kills, and what the filter says beside the accountant and dp-accounting.
+"""Ledgers: what the filter says beside the accountant and dp-accounting, and what a charge costs.
 
-    python -m benchmarks.ledger [writers] [kills] [totals] [charges]
+    python -m benchmarks.ledger [totals] [charges]
 
-``writers``: two processes make 50 releases each on one ledger. ``kills``: 200 times a process that
-charges, or releases, is killed at a random moment. ``totals``: the epsilon of many releases by
-Google's library, by our accountant, and by the filter. ``charges``: seconds of a charge to a ledger
-with many entries.
+``totals``: the epsilon of many releases by Google's library, by our accountant, and by the filter.
+``charges``: seconds of a charge to a ledger with many entries. Many writers and processes that are
+killed are in tests/ledger.
 """
 
 import argparse
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks._results import keep, read_rows
 
-PARTS = ("writers", "kills", "totals", "charges")
+PARTS = ("totals", "charges")
 DELTA = 1e-6
 
 
@@ -38,86 +33,6 @@ def main():
         keep("ledger", rows, ["dp-accounting"], show=False)
     for row in rows:
         print(row)
-
-
-def writers(folder):
-    import bagwise as bw
-    from tests.ledger.test_many_writers import check_books, run_writers
-
-    rows = []
-    for epsilon in (3.0, 9.0):
-        here = folder / f"{epsilon:g}"
-        here.mkdir()
-        ledger = bw.Ledger.create(here / "l", epsilon_total=epsilon, delta_total=DELTA)
-        start = time.perf_counter()
-        refused = run_writers(ledger, here / "out", processes=2, releases=50)
-        seconds = time.perf_counter() - start
-        totals = check_books(ledger, here / "out", asked=100, refused=refused)
-        rows.append(
-            {
-                "part": "writers",
-                "budget": round(epsilon, 4),
-                "asked": 100,
-                "charged": totals.charges,
-                "refused": refused,
-                "spent": round(totals.filtered, 4),
-                "if_fixed_in_advance": round(totals.fixed, 4),
-                "seconds": round(seconds, 1),
-            }
-        )
-    return rows
-
-
-RELEASER = """
-import sys
-import numpy as np
-import pyarrow as pa
-import bagwise as bw
-
-path, out = sys.argv[1:]
-rng = np.random.default_rng(0)
-table = pa.table({"x": rng.normal(size=400), "y": rng.uniform(0, 10, size=400)})
-ledger = bw.Ledger.open(path)
-for number in range(10_000):
-    made = bw.make_release(table, label="y", bounds=(0, 10), bag_size=20, strategy="random",
-                           epsilon=1e-1, ledger=ledger.drawing_anew())
-    made.save(out, force=True)
-    print(made.certificate.mark.id, flush=True)
-"""
-
-
-def kills(folder):
-    import bagwise as bw
-    from tests.ledger.test_kills import kill_somewhere
-
-    draws = np.random.default_rng(5)
-    ledger = bw.Ledger.create(folder / "charges", epsilon_total=500.0)
-    told, wrong = [], 0
-    for _ in range(100):
-        told += kill_somewhere(ledger, draws.uniform(0.005, 0.2))
-        kept = {charge.id for charge in ledger.charges()}
-        wrong += not set(told) <= kept
-    rows = [
-        {"part": "kills", "of": "charges", "kills": 100, "told": len(told), "charged": len(kept),
-         "wrong": wrong}
-    ]  # fmt: skip
-    told, wrong, out = [], 0, folder / "out"
-    ledger = bw.Ledger.create(folder / "releases", epsilon_total=500.0)
-    for _ in range(100):
-        command = [sys.executable, "-W", "ignore", "-c", RELEASER, str(ledger.path), str(out)]
-        writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        told.append(writer.stdout.readline().strip())  # from here on it is busy with the next one
-        time.sleep(draws.uniform(0.0, 0.25))
-        writer.kill()
-        told += writer.communicate()[0].split()
-        charged = {charge.id for charge in ledger.charges()}
-        published = {bw.verify(out)[1].mark.id} if out.exists() else set()
-        wrong += not {*told, *published} <= charged
-    rows.append(
-        {"part": "kills", "of": "releases", "kills": 100, "told": len(told),
-         "charged": len(charged), "wrong": wrong}
-    )  # fmt: skip
-    return rows
 
 
 def totals(_folder):

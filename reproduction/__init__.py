@@ -6,6 +6,7 @@ makes the tables as printed, as derived, and as an early-stopped fit gives them.
 =============  ==================================================================================
 bounds         the paper's statements in a form that holds
 selection      what happens to bags that know the labels
+gradients      its bounds for generalised linear models, in a form that holds
 printed        its bounds as they are printed
 printed_noise  its privacy noise as it is printed
 synthetic      features as it draws them

@@ -1,18 +1,15 @@
 """The cells of the paper's tables, and what is printed in them."""
 
 import csv
-import math
-from collections.abc import Iterable, Iterator
+import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal, get_args
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from bagwise.errors import StrategyError
-from reproduction.synthetic import MIXINGS
-
-Loss = Literal["bag", "aggregate", "instance"]
-Strategy = Literal["random", "kmeans", "whitened", "sorted", "super"]
 
 LABEL_KINDS: dict[str, str] = {"bag": "mean", "aggregate": "pick", "instance": "pick"}
 """What a bag's label is under each loss, in the paper's experiments."""
@@ -21,9 +18,22 @@ APPENDIX = (3, 4, 5)
 """The tables with all three kinds of features. Table 1 has some of their cells again, with other
 values."""
 
+_POSITIVE = Annotated[float, msgspec.Meta(gt=0, le=sys.float_info.max)]
+_FIELDS: dict[str, tuple[Any, str]] = {
+    "loss": (Literal["bag", "aggregate", "instance"], "bag, aggregate or instance"),
+    "data": (Literal["iso", "ind", "dep"], "iso, ind or dep"),
+    "bag_size": (Annotated[int, msgspec.Meta(ge=1)], "a whole number from 1 on"),
+    "label_noise_sd": (_POSITIVE, "a positive number"),
+    "strategy": (
+        Literal["random", "kmeans", "whitened", "sorted", "super"],
+        "random, kmeans, whitened, sorted or super",
+    ),
+    "epsilon": (
+        Annotated[float, msgspec.Meta(gt=0, le=20)],
+        "a positive number up to 20. Leave the sixth field out for labels that are not private",
+    ),
+}
 _FORM = "LOSS,DATA,BAG_SIZE,LABEL_NOISE,STRATEGY and, for private labels, EPSILON"
-_LARGEST_EPSILON = 20
-_EXAMPLE = "for example bag,iso,10,0.5,kmeans"
 
 
 @dataclass(frozen=True)
@@ -70,21 +80,19 @@ class Cell:
         """Read what `str` writes; say which field is wrong."""
         fields = [field.strip() for field in text.split(",")]
         if len(fields) not in (5, 6):
-            raise StrategyError(f"a cell is {_FORM}; got {text!r}. Write it {_EXAMPLE}.")
-        cell = cls(
-            loss=_one_of("loss", fields[0], get_args(Loss)),
-            data=_one_of("data", fields[1], tuple(MIXINGS)),
-            bag_size=_bag_size(fields[2]),
-            label_noise_sd=_positive("label noise", fields[3]),
-            strategy=_one_of("strategy", fields[4], get_args(Strategy)),
-            epsilon=_positive("epsilon", fields[5]) if len(fields) == 6 else None,
-        )
-        if cell.epsilon is not None and cell.epsilon > _LARGEST_EPSILON:
             raise StrategyError(
-                f"the epsilon of a cell is {_LARGEST_EPSILON} at most, got {fields[5]!r}. Leave "
-                "the sixth field out for labels that are not private."
+                f"a cell is {_FORM}; got {text!r}. Write it for example bag,iso,10,0.5,kmeans."
             )
-        if cell.epsilon is not None and not _is_in_private_table(cell):
+        values = {}
+        for (name, (kind, words)), field in zip(_FIELDS.items(), fields, strict=False):
+            try:
+                values[name] = msgspec.convert(field, kind, strict=False)
+            except msgspec.ValidationError:
+                what = name.removesuffix("_sd").replace("_", " ")
+                raise StrategyError(f"the {what} of a cell is {words}; got {field!r}.") from None
+        cell = cls(**values)
+        in_table_2 = ("instance", "iso", cell.strategy in ("kmeans", "sorted"))
+        if cell.epsilon is not None and (cell.loss, cell.data, True) != in_table_2:
             raise StrategyError(
                 "with an epsilon a cell has instance loss, iso data, and kmeans or sorted bags, "
                 f"as in the paper's table 2; got {text!r}."
@@ -127,7 +135,15 @@ def printed_values() -> tuple[Printed, ...]:
     (Cell(loss='bag', data='iso', bag_size=10, ...), 0.0082)
     """
     text = resources.files(__package__).joinpath("printed.csv").read_text(encoding="utf-8")
-    return tuple(_printed(csv.DictReader(text.splitlines())))
+    return tuple(
+        Printed(
+            table=int(line["table"]),
+            cell=Cell.parse(",".join(line[name] for name in _FIELDS if line[name])),
+            mean=float(line["mean"]),
+            sd=float(line["sd"]),
+        )
+        for line in csv.DictReader(text.splitlines())
+    )
 
 
 def table_cells(table: int) -> tuple[Cell, ...]:
@@ -135,39 +151,6 @@ def table_cells(table: int) -> tuple[Cell, ...]:
     return tuple(printed.cell for printed in printed_values() if printed.table == table)
 
 
-def _printed(lines: Iterable[dict[str, str]]) -> Iterator[Printed]:
-    for line in lines:
-        names = ("loss", "data", "bag_size", "label_noise_sd", "strategy", "epsilon")
-        cell = Cell.parse(",".join(line[name] for name in names if line[name]))
-        yield Printed(int(line["table"]), cell, float(line["mean"]), float(line["sd"]))
-
-
 def _digits(value: float) -> str:
     """Return all digits that matter: what is read back is the same cell."""
     return repr(float(value)).removesuffix(".0")
-
-
-def _is_in_private_table(cell: Cell) -> bool:
-    return (cell.loss, cell.data) == ("instance", "iso") and cell.strategy in ("kmeans", "sorted")
-
-
-def _one_of(what: str, given: str, known: tuple[str, ...]) -> str:
-    if given not in known:
-        raise StrategyError(f"unknown {what} {given!r} in a cell; known are {', '.join(known)}.")
-    return given
-
-
-def _bag_size(given: str) -> int:
-    if not given.isdecimal() or int(given) < 1:
-        raise StrategyError(f"the bag size of a cell is a whole number from 1 on, got {given!r}.")
-    return int(given)
-
-
-def _positive(what: str, given: str) -> float:
-    try:
-        value = float(given)
-    except ValueError:
-        value = math.nan
-    if not (value > 0 and math.isfinite(value)):
-        raise StrategyError(f"the {what} of a cell is a positive number, got {given!r}.")
-    return value

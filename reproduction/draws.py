@@ -68,6 +68,22 @@ class Draw:
         """Return a label for each row."""
         return np.asarray(self.X @ self.theta + label_noise_sd * self.unit_noise)
 
+    @cached_property
+    def _partitions(self) -> dict[tuple[str, int], Bags]:
+        return {}
+
+    def bags(self, cell: Cell, scores: FloatArray | None = None) -> Bags:
+        """Return the bags of a cell: by scores if there are any, else by features or by chance.
+
+        Those without scores are found once: clustering is what takes time.
+        """
+        if scores is not None:
+            return self.bags_by(scores, cell)
+        name, size = cell.strategy, cell.bag_size
+        if (name, size) not in self._partitions:
+            self._partitions[name, size] = self.bags_without_labels(name, size)
+        return self._partitions[name, size]
+
     def bags_without_labels(self, strategy: str, bag_size: int) -> Bags:
         """Return bags that the features decide, or chance."""
         rng = self.stream("bags", strategy, bag_size)

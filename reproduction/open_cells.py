@@ -1,7 +1,6 @@
 """One run of a cell without privacy: fitted to the end, expected by theory, and by the protocol."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +18,8 @@ from reproduction.protocol import Trained, small_truth, train, unit_rows
 from reproduction.selection import sorted_moments
 from reproduction.squared_errors import gaussian_square_sd, squared_error_sd
 
-FindBags = Callable[[str, int], Bags]
-"""From a strategy that looks at no label and a bag size to bags."""
 
-
-def run_open_cell(draw: Draw, cell: Cell, find_bags: FindBags, *, batch: int) -> dict[str, float]:
+def run_open_cell(draw: Draw, cell: Cell, *, batch: int) -> dict[str, float]:
     """Return what one run of a cell found.
 
     ``exact`` is the squared error of the minimiser, ``expected`` and ``expected_sd`` what theory
@@ -35,20 +31,24 @@ def run_open_cell(draw: Draw, cell: Cell, find_bags: FindBags, *, batch: int) ->
     --------
     >>> draw = Draw("iso", n=2_000, d=4, run=0, seed=0)
     >>> cell = Cell.parse("bag,iso,10,0.5,random")
-    >>> found = run_open_cell(draw, cell, draw.bags_without_labels, batch=64)
+    >>> found = run_open_cell(draw, cell, batch=64)
     >>> list(found)
     ['exact', 'expected', 'expected_sd', 'protocol', 'along_start']
     >>> abs(found["exact"] - found["expected"]) < 4 * found["expected_sd"]
     True
     """
     labels = draw.labels(cell.label_noise_sd)
-    bags = _bags(draw, cell, labels, find_bags)
-    exact = minimiser_error(draw, cell, bags, _bag_labels(draw, cell, labels, bags))
-    trained = _protocol(draw, cell, find_bags, batch)
+    bags = draw.bags(cell, labels if cell.by_labels else None)
+    mean, sd = expected_error(draw, cell, labels, bags)
+    X, truth, small = protocol_data(draw, cell)
+    groups = draw.bags(cell, small if cell.by_labels else None)
+    trained = train_protocol(
+        draw, cell, X, groups, _bag_labels(draw, cell, small, groups), truth, batch=batch
+    )
     return {
-        "exact": exact,
-        "expected": expected_error(draw, cell, labels, bags),
-        "expected_sd": expected_sd(draw, cell, labels, bags),
+        "exact": minimiser_error(draw, cell, bags, _bag_labels(draw, cell, labels, bags)),
+        "expected": mean,
+        "expected_sd": sd,
         "protocol": trained.error,
         "along_start": trained.along_start,
     }
@@ -64,33 +64,24 @@ def minimiser_error(draw: Draw, cell: Cell, bags: Bags, bag_labels: FloatArray) 
     return float(np.sum((model.coef_ - draw.theta) ** 2))
 
 
-def expected_error(draw: Draw, cell: Cell, labels: FloatArray, bags: Bags) -> float:
-    """Return what theory expects of the minimiser.
+def expected_error(draw: Draw, cell: Cell, labels: FloatArray, bags: Bags) -> tuple[float, float]:
+    """Return what theory expects of the minimiser's squared error, and its standard deviation.
 
     For bags that do not depend on the labels F1 and F2, exactly. For sorted ones, given that
     features are Gaussian: E8 for bag loss, plus the choice among the labels of a bag for aggregate
     loss; for instance loss the error of least squares on the row labels, plus F5. The latter is
     nearly right: it is a few thousandths too high for super-bags of 32 features, as a half of
-    sorted neighbours is a stratified sample.
+    sorted neighbours is a stratified sample. What is picked from the outermost of sorted bags is
+    far from Gaussian: its third and fourth cumulants count.
     """
     if not cell.by_labels:
-        return exact_risk(draw.X, bags, **open_setting(draw, cell)).total
-    bias, covariance = _before_choice(draw, cell, labels, bags)
-    return float(bias @ bias + np.trace(covariance)) + _Choice.of(draw, cell, labels, bags).risk
-
-
-def expected_sd(draw: Draw, cell: Cell, labels: FloatArray, bags: Bags) -> float:
-    """Return by how much theory expects the squared error to vary.
-
-    What is picked from the outermost of sorted bags is far from Gaussian: its third and fourth
-    cumulants count.
-    """
-    if not cell.by_labels:
-        return squared_error_sd(draw.X, bags, **open_setting(draw, cell))
+        setting = open_setting(draw, cell)
+        return exact_risk(draw.X, bags, **setting).total, squared_error_sd(draw.X, bags, **setting)
     bias, covariance = _before_choice(draw, cell, labels, bags)
     choice = _Choice.of(draw, cell, labels, bags)
-    gaussian = gaussian_square_sd(bias, covariance + choice.covariance) ** 2
-    return math.sqrt(gaussian + choice.excess(bias))
+    covariance = covariance + choice.covariance
+    variance = gaussian_square_sd(bias, covariance) ** 2 + choice.excess(bias)
+    return float(bias @ bias + np.trace(covariance)), math.sqrt(variance)
 
 
 def open_setting(draw: Draw, cell: Cell) -> dict[str, Any]:
@@ -161,30 +152,19 @@ class _Choice:
         return float(squares**2 @ fourth + 4 * (squares * (self.levers @ bias)) @ third)
 
 
-def _protocol(draw: Draw, cell: Cell, find_bags: FindBags, batch: int) -> Trained:
-    X, truth, labels = protocol_data(draw, cell)
-    bags = _bags(draw, cell, labels, find_bags)
-    return train(
-        X,
-        bags,
-        _bag_labels(draw, cell, labels, bags),
-        loss=cell.loss,
-        truth=truth,
-        batch=batch,
-        rng=draw.stream("training", cell),
-    )
-
-
 def protocol_data(draw: Draw, cell: Cell) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the rows, coefficients and labels of the protocol, made of the same draws."""
     X, truth = unit_rows(draw.X), small_truth(draw.theta)
     return X, truth, X @ truth + cell.label_noise_sd * draw.unit_noise
 
 
-def _bags(draw: Draw, cell: Cell, labels: FloatArray, find_bags: FindBags) -> Bags:
-    if cell.by_labels:
-        return draw.bags_by(labels, cell)
-    return find_bags(cell.strategy, cell.bag_size)
+def train_protocol(
+    draw: Draw, cell: Cell, X: FloatArray, bags: Bags, bag_labels: FloatArray, truth: FloatArray,
+    *, batch: int,
+) -> Trained:  # fmt: skip
+    """Train by the protocol, with the random stream of the cell."""
+    rng = draw.stream("training", cell)
+    return train(X, bags, bag_labels, loss=cell.loss, truth=truth, batch=batch, rng=rng)
 
 
 def _bag_labels(draw: Draw, cell: Cell, labels: FloatArray, bags: Bags) -> FloatArray:

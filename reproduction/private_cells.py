@@ -21,28 +21,25 @@ from bagwise.requests.answers import ask_labels
 from bagwise.requests.budget import Budget
 from bagwise.requests.queries import ScoresKind, ScoresRequest, price_scores
 from bagwise.rng import SimulatedNoise
-from bagwise.rows.labels import Bounds
 from bagwise.show.stages import Stages
 from bagwise.theory.exact import exact_risk
 from reproduction.cells import Cell
 from reproduction.draws import Draw
 from reproduction.open_cells import (
-    FindBags,
     minimiser_error,
     open_setting,
     protocol_data,
+    train_protocol,
 )
 from reproduction.printed_noise import PrintedCalibration
 from reproduction.problems import public_bounds
-from reproduction.protocol import TRUTH_LENGTH, train
+from reproduction.protocol import TRUTH_LENGTH
 from reproduction.squared_errors import squared_error_sd
 
 DELTA = 1e-5
 
 
-def run_private_cell(
-    draw: Draw, cell: Cell, find_bags: FindBags, *, batch: int
-) -> dict[str, float]:
+def run_private_cell(draw: Draw, cell: Cell, *, batch: int) -> dict[str, float]:
     """Return what one run of a cell found.
 
     Three ways to make labels private, each with the squared error of the minimiser and what theory
@@ -62,7 +59,7 @@ def run_private_cell(
         ("correct_noise", exact, paid),
         ("model", exact, "model"),
     ):
-        made = _make(draw, cell, find_bags, calibration, scores, name)
+        made = _make(draw, cell, calibration, scores, name)
         values[name] = minimiser_error(draw, cell, made.bags, made.labels)
         setting = {**open_setting(draw, cell), "noise_sd": made.noise_sd}
         # F1 for the bags as they are: noise on scores hides that of the labels in them.
@@ -70,8 +67,8 @@ def run_private_cell(
         values[f"{name}_expected_sd"] = squared_error_sd(draw.X, made.bags, **setting)
         if name == "printed_noise":
             values["true_epsilon"] = total_epsilon(made.events, DELTA)
-    values["protocol"] = _protocol(draw, cell, find_bags, batch)
-    values["protocol_plain"] = _plain_protocol(draw, cell, find_bags, batch)
+    values["protocol"] = _protocol(draw, cell, batch)
+    values["protocol_plain"] = _plain_protocol(draw, cell, batch)
     return values
 
 
@@ -88,7 +85,6 @@ class _Made:
 def _make(
     draw: Draw,
     cell: Cell,
-    find_bags: FindBags,
     calibration: ExactCalibration,
     kind: ScoresKind,
     purpose: str,
@@ -102,7 +98,7 @@ def _make(
     queries = price_scores(calibration, X, names, asked, unit_rows=1)
     budget = Budget(calibration, calibration.bounds, noise_source=source)
     answers = ask_labels(kind, queries, labels, X, budget, Stages())
-    bags = _bags(draw, cell, answers.scores, find_bags)
+    bags = draw.bags(cell, answers.scores)
     counts = Counter(bags.sizes.tolist())
     query = BagPicks.of(calibration.bounds, counts, 1)
     picks = calibration.least(query, answers.events, counts=counts)
@@ -110,21 +106,17 @@ def _make(
     return _Made(bags, values, (*answers.events, picks), float(picks.noise_sd(bags.sizes)[0]))
 
 
-def _bags(draw: Draw, cell: Cell, scores: FloatArray | None, find_bags: FindBags) -> Bags:
-    if scores is None:
-        return find_bags(cell.strategy, cell.bag_size)
-    return draw.bags_by(scores, cell)
-
-
-def _protocol(draw: Draw, cell: Cell, find_bags: FindBags, batch: int) -> float:
+def _protocol(draw: Draw, cell: Cell, batch: int) -> float:
     X, truth, labels = protocol_data(draw, cell)
-    calibration = PrintedCalibration(_epsilon(cell), DELTA, _protocol_bounds(draw, cell))
+    # Bounds are four standard deviations of a label of the protocol.
+    radius = 4 * math.hypot(TRUTH_LENGTH / math.sqrt(draw.d), cell.label_noise_sd)
+    calibration = PrintedCalibration(_epsilon(cell), DELTA, (-radius, radius))
     kind: ScoresKind = "noisy-labels" if cell.by_labels else "none"
-    made = _make(draw, cell, find_bags, calibration, kind, "protocol", (X, labels))
-    return _train(draw, cell, X, made.bags, made.labels, truth, batch)
+    made = _make(draw, cell, calibration, kind, "protocol", (X, labels))
+    return train_protocol(draw, cell, X, made.bags, made.labels, truth, batch=batch).error
 
 
-def _plain_protocol(draw: Draw, cell: Cell, find_bags: FindBags, batch: int) -> float:
+def _plain_protocol(draw: Draw, cell: Cell, batch: int) -> float:
     """Train on picks with noise ``2 sqrt(2 ln(1.25/delta)) / epsilon`` whatever the bag size.
 
     That is the classic Gaussian mechanism for labels in -1..1. It comes nearer to the printed
@@ -134,29 +126,10 @@ def _plain_protocol(draw: Draw, cell: Cell, find_bags: FindBags, batch: int) -> 
     noise_sd = 2 * math.sqrt(2 * math.log(1.25 / DELTA)) / _epsilon(cell)
     rng = draw.stream("plain", cell)
     noisy = labels + noise_sd * rng.standard_normal(draw.n)
-    bags = _bags(draw, cell, noisy if cell.by_labels else None, find_bags)
+    bags = draw.bags(cell, noisy if cell.by_labels else None)
     picked = labels[pick_rows(bags, SimulatedNoise(rng))]
     picked += noise_sd * rng.standard_normal(bags.n_bags)
-    return _train(draw, cell, X, bags, picked, truth, batch)
-
-
-def _train(
-    draw: Draw,
-    cell: Cell,
-    X: FloatArray,
-    bags: Bags,
-    bag_labels: FloatArray,
-    truth: FloatArray,
-    batch: int,
-) -> float:
-    rng = draw.stream("training", cell)
-    return train(X, bags, bag_labels, loss=cell.loss, truth=truth, batch=batch, rng=rng).error
-
-
-def _protocol_bounds(draw: Draw, cell: Cell) -> Bounds:
-    """Return four standard deviations of a label of the protocol."""
-    radius = 4 * math.hypot(TRUTH_LENGTH / math.sqrt(draw.d), cell.label_noise_sd)
-    return -radius, radius
+    return train_protocol(draw, cell, X, bags, picked, truth, batch=batch).error
 
 
 def _epsilon(cell: Cell) -> float:

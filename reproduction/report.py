@@ -4,7 +4,6 @@ import json
 import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -74,29 +73,6 @@ def write_report(results: Sequence[Result], directory: Path, *, scale: Scale, co
     for name, content in contents.items():
         with new_file(directory / name, force=True) as draft:
             draft.write_text(content, encoding="utf-8")
-
-
-def summary(results: Sequence[Result], scale: Scale) -> dict[str, Any]:
-    """Return verdicts and agreement as plain values."""
-    measured = Measured(results, rows=scale.rows)
-    explained = explain_printed(measured, "protocol")
-    return {
-        "rows": scale.rows,
-        "runs": scale.runs,
-        "results": len(results),
-        "protocol": vars(explained) if explained is not None and scale.is_papers else None,
-        "theory": [vars(predicted) for predicted in theory_agreement(measured)],
-        "claims": [
-            {
-                "claim": verdict.claim.text,
-                "place": verdict.claim.place,
-                "verdict": verdict.word,
-                "runs": verdict.runs,
-                "settings": {way: vars(tally) for way, tally in verdict.tallies.items()},
-            }
-            for verdict in judge_claims(measured)
-        ],
-    }
 
 
 def theory_agreement(measured: Measured) -> list[Predicted]:

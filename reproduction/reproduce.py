@@ -4,7 +4,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import groupby
 
 import joblib
@@ -148,7 +147,6 @@ def run_piece(jobs: Sequence[Job]) -> list[Result]:
     """Run jobs that share their data."""
     first = jobs[0]
     draw = Draw(first.cell.data, n=first.rows, d=FEATURES, run=first.run, seed=first.seed)
-    find_bags = cache(draw.bags_without_labels)
     results = []
     # Sums depend on how many threads share them: one, so that workers do not matter.
     with threadpool_limits(1), warnings.catch_warnings():
@@ -156,6 +154,6 @@ def run_piece(jobs: Sequence[Job]) -> list[Result]:
         for job in jobs:
             began = time.perf_counter()
             run = run_open_cell if job.cell.epsilon is None else run_private_cell
-            values = run(draw, job.cell, find_bags, batch=job.batch)
+            values = run(draw, job.cell, batch=job.batch)
             results.append(Result(job, values, time.perf_counter() - began))
     return results

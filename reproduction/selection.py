@@ -28,9 +28,8 @@ import numpy as np
 from scipy import stats
 
 from bagwise._types import FloatArray
-from bagwise.errors import BagsError, BoundsError, StrategyError
+from bagwise.errors import BagsError
 from bagwise.rows.labels import Bounds
-from bagwise.theory.exact import Risk
 
 
 def selection_factor(
@@ -48,26 +47,27 @@ def selection_factor(
     >>> selection_factor(signal_sd=1.0, label_noise_sd=0.0, bag_size=2)
     1.0
     """
-    signal, noise, added = _variances(signal_sd, label_noise_sd, score_noise_sd)
-    share = 1 / _at_least_one(bag_size)
+    signal, noise, added = signal_sd**2, label_noise_sd**2, score_noise_sd**2
+    share = 1 / bag_size
     kept = (1 - share) * signal + (signal + noise + added) * share
     return 1 + (1 - share) * noise / kept
 
 
-def sorted_risk(
+def sorted_moments(
     *,
     theta: FloatArray,
     covariance: FloatArray,
     label_noise_sd: float,
     bag_size: int,
     n_bags: int,
-) -> Risk:
-    """Return the expected squared error of bag loss on means of bags sorted by the labels.
+) -> tuple[FloatArray, FloatArray]:
+    """Return the bias and the covariance of bag loss on means of bags sorted by the labels.
 
     With f the `selection_factor`, ``t^2 = theta' S theta``, ``v = t^2 + s^2`` and
-    ``C = S/k + (1 - 1/k) S theta theta' S / v`` the covariance of a centroid,
-    ``(f - 1)^2 |theta|^2 + f s^2/k tr(C^-1) / (m - d - 1)``: centroid and mean label are jointly
-    Gaussian, and the label's variance around its regression on the centroid is ``f s^2/k``.
+    ``C = S/k + (1 - 1/k) S theta theta' S / v`` the covariance of a centroid, the bias is
+    ``(f - 1) theta`` and the covariance ``f s^2/k C^-1 / (m - d - 1)``: centroid and mean label are
+    jointly Gaussian, and the label's variance around its regression on the centroid is ``f s^2/k``.
+    The expected squared error is ``|bias|^2`` and the trace together.
 
     Parameters
     ----------
@@ -79,54 +79,21 @@ def sorted_risk(
 
     Examples
     --------
-    >>> risk = sorted_risk(theta=np.ones(1), covariance=np.eye(1), label_noise_sd=1.0, bag_size=2,
-    ...                    n_bags=1_000)
-    >>> round(risk.bias, 6), round(risk.label_noise, 6)   # f is 4/3
-    (0.111111, 0.000891)
-    """
-    bias, covariance = sorted_moments(
-        theta=theta,
-        covariance=covariance,
-        label_noise_sd=label_noise_sd,
-        bag_size=bag_size,
-        n_bags=n_bags,
-    )
-    return Risk(
-        bias=float(bias @ bias),
-        choice=0.0,
-        label_noise=float(np.trace(covariance)),
-        privacy=0.0,
-    )
-
-
-def sorted_moments(
-    *,
-    theta: FloatArray,
-    covariance: FloatArray,
-    label_noise_sd: float,
-    bag_size: int,
-    n_bags: int,
-) -> tuple[FloatArray, FloatArray]:
-    """Return the bias and the covariance of the coefficients behind `sorted_risk`.
-
-    Examples
-    --------
     >>> bias, covariance = sorted_moments(theta=np.ones(1), covariance=np.eye(1),
     ...                                   label_noise_sd=1.0, bag_size=2, n_bags=1_000)
-    >>> bias.round(6), covariance.round(6)
+    >>> bias.round(6), covariance.round(6)   # f is 4/3
     (array([0.333333]), array([[0.000891]]))
     """
-    theta, size = np.asarray(theta, dtype=np.float64), _at_least_one(bag_size)
     if n_bags <= theta.size + 1:
         raise BagsError(f"the error is finite from {theta.size + 2} bags on, got {n_bags}.")
     pull = covariance @ theta
     signal = float(theta @ pull)
     factor = selection_factor(
-        signal_sd=math.sqrt(signal), label_noise_sd=label_noise_sd, bag_size=size
+        signal_sd=math.sqrt(signal), label_noise_sd=label_noise_sd, bag_size=bag_size
     )
     noise = label_noise_sd**2
-    centroid = covariance / size + (1 - 1 / size) / (signal + noise) * np.outer(pull, pull)
-    left = factor * noise / size / (n_bags - theta.size - 1)
+    centroid = covariance / bag_size + (1 - 1 / bag_size) / (signal + noise) * np.outer(pull, pull)
+    left = factor * noise / bag_size / (n_bags - theta.size - 1)
     return (factor - 1) * theta, left * np.asarray(np.linalg.inv(centroid))
 
 
@@ -146,8 +113,8 @@ def sorting_shrinkage(
     >>> sorting_shrinkage(**setting, score_noise_sd=1.0)
     0.625
     """
-    signal, noise, added = _variances(signal_sd, label_noise_sd, score_noise_sd)
-    share = 1 / _at_least_one(bag_size)
+    signal, noise, added = signal_sd**2, label_noise_sd**2, score_noise_sd**2
+    share = 1 / bag_size
     return share + (1 - share) * (signal + noise) / (signal + noise + added)
 
 
@@ -168,9 +135,9 @@ def sorted_spread(
     >>> round(sorted_spread(n=100, bag_size=10, signal_sd=1.0, score_noise_sd=1e6), 6)   # random
     90.0
     """
-    signal, _, added = _variances(signal_sd, 0.0, score_noise_sd)
+    signal, added = signal_sd**2, score_noise_sd**2
     known = signal / (signal + added)
-    return (n - n / _at_least_one(bag_size)) * known * added + known**2 * score_spread
+    return (n - n / bag_size) * known * added + known**2 * score_spread
 
 
 def random_shrinkage(*, n: int, bag_size: int) -> float:
@@ -185,10 +152,7 @@ def random_shrinkage(*, n: int, bag_size: int) -> float:
     >>> round(random_shrinkage(n=10_000, bag_size=10), 4)
     0.0999
     """
-    size = _at_least_one(bag_size)
-    if n < 2 or size > n:
-        raise StrategyError(f"there must be two rows and one bag at least, got {n} rows.")
-    return (n - size) / (size * (n - 1))
+    return (n - bag_size) / (bag_size * (n - 1))
 
 
 def expected_scatter(X: FloatArray, *, bag_size: int) -> FloatArray:
@@ -204,10 +168,7 @@ def expected_scatter(X: FloatArray, *, bag_size: int) -> FloatArray:
     >>> expected_scatter(np.array([[1.0], [-1.0], [1.0], [-1.0]]), bag_size=2).round(3)
     array([[1.333]])
     """
-    X = np.asarray(X, dtype=np.float64)
     n = X.shape[0]
-    if n % _at_least_one(bag_size) != 0:
-        raise BagsError(f"{n} rows cannot be put into bags of {bag_size} rows each.")
     rho = random_shrinkage(n=n, bag_size=bag_size)
     total = X.sum(axis=0)
     return np.asarray(rho * (X.T @ X) + (1 - rho) / n * np.outer(total, total))
@@ -224,26 +185,5 @@ def clipping_factor(bounds: Bounds, *, label_mean: float, label_sd: float) -> fl
     >>> round(clipping_factor((-2.0, 2.0), label_mean=0.0, label_sd=1.0), 4)
     0.9545
     """
-    low, high = bounds
-    if not low < high:
-        raise BoundsError("the lower bound must be below the upper one.")
-    if not (label_sd > 0 and math.isfinite(label_sd)):
-        raise StrategyError(f"label_sd must be positive and finite, got {label_sd:g}.")
-    ends = stats.norm.cdf([low, high], loc=label_mean, scale=label_sd)
+    ends = stats.norm.cdf(bounds, loc=label_mean, scale=label_sd)
     return float(ends[1] - ends[0])
-
-
-def _variances(
-    signal_sd: float, label_noise_sd: float, score_noise_sd: float
-) -> tuple[float, float, float]:
-    if not signal_sd > 0:
-        raise StrategyError(f"signal_sd must be positive, got {signal_sd:g}.")
-    if label_noise_sd < 0 or score_noise_sd < 0:
-        raise StrategyError("standard deviations of noise must not be negative.")
-    return signal_sd**2, label_noise_sd**2, score_noise_sd**2
-
-
-def _at_least_one(bag_size: int) -> int:
-    if bag_size < 1:
-        raise StrategyError(f"bag_size must be positive, got {bag_size}.")
-    return bag_size

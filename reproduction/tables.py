@@ -1,7 +1,6 @@
 """Results as tables: what is printed, and what the same cells give when they are run."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -41,23 +40,16 @@ def make_table(table: int, measured: Measured) -> Rows:
 
 def _open_table(lines: Sequence[Printed], measured: Measured) -> Rows:
     heading = ["loss", "data", "k", "σ", "bags", "printed", "minimiser", "theory", "protocol"]
-    rows = [heading]
-    for line in lines:
-        cell = line.cell
-        rows.append(
-            [
-                cell.loss,
-                cell.data,
-                str(cell.bag_size),
-                f"{cell.label_noise_sd:g}",
-                NAMES[cell.strategy],
-                _as_printed(line),
-                _centre(measured, line, "exact"),
-                _centre(measured, line, "expected"),
-                _mean_and_sd(measured, line, "protocol"),
-            ]
-        )
-    return rows
+    rows = [
+        [
+            *(line.cell.loss, line.cell.data, str(line.cell.bag_size)),
+            *(f"{line.cell.label_noise_sd:g}", NAMES[line.cell.strategy], _as_printed(line)),
+            *(_centre(measured, line, name) for name in ("exact", "expected")),
+            _mean_and_sd(measured, line, "protocol"),
+        ]
+        for line in lines
+    ]
+    return [heading, *rows]
 
 
 def _private_table(lines: Sequence[Printed], measured: Measured) -> Rows:
@@ -128,20 +120,6 @@ def _sd(results: Sequence[Result], name: str) -> str:
         return number(float(np.sqrt(np.mean(theirs**2))))
     runs = np.array([result.values[name] for result in results])
     return number(float(runs.std(ddof=1))) if runs.size > 1 else ""
-
-
-def describe_cell(results: Sequence[Result]) -> dict[str, Any]:
-    """Return everything about one cell as plain values."""
-    cell = results[0].job.cell
-    return {
-        "cell": str(cell),
-        "printed": [
-            {"table": printed.table, "mean": printed.mean, "sd": printed.sd}
-            for printed in printed_values()
-            if printed.cell == cell
-        ],
-        "runs": [result.to_dict() for result in results],
-    }
 
 
 def number(value: float) -> str:

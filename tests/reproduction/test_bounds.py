@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.bagging.random_bags import SuperBags
-from bagwise.errors import BagsError, StrategyError
+from bagwise.errors import BagsError
 from bagwise.families import find_family
 from bagwise.privacy.private_model import design_model
 from bagwise.theory.exact import exact_risk
@@ -21,18 +21,13 @@ from reproduction.bounds import (
     bag_norm_bound,
     centroid_scatter,
     distance_bound,
-    distance_from_gradient,
     error_floor,
-    expected_squared_gradient,
-    gradient_bound,
     instance_bound,
     largest_eigenvalue_bound,
     noisy_spread,
     pick_distance,
     pick_variance,
     picking_norm,
-    range_bound,
-    range_objective,
     sorted_aggregate_bound,
     sorted_instance_bound,
     sorted_spread_bound,
@@ -41,6 +36,13 @@ from reproduction.bounds import (
     super_bag_error_bound,
     super_bag_failure,
     super_bag_spread_bound,
+)
+from reproduction.gradients import (
+    distance_from_gradient,
+    expected_squared_gradient,
+    gradient_bound,
+    range_bound,
+    range_objective,
 )
 from reproduction.squared_errors import distance_to_least_squares
 from tests import stats
@@ -560,18 +562,6 @@ def test_to_first_order_the_error_is_the_gradient_in_the_metric_of_the_curvature
     assert risk.total == pytest.approx(gradient / curvature**2, rel=1e-12)
 
 
-def test_unknown_losses_are_refused():
-    with pytest.raises(StrategyError, match="unknown loss"):
-        expected_squared_gradient(
-            np.ones((2, 1)),
-            Bags(np.array([0, 1])),
-            theta=np.ones(1),
-            family="poisson",
-            label_kind="pick",
-            loss="bag",
-        )
-
-
 # The lower bound.
 
 
@@ -637,35 +627,3 @@ def test_bags_of_one_row_in_one_dimension_attain_the_floor():
         noise_sd=2.0 / (50 * mu),
     )
     assert risk.total == pytest.approx(floor, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: bag_bound(np.ones((3, 1)), Bags(np.array([0, 1])), label_noise_sd=1.0), "one row"),
-        (lambda: bag_norm_bound(np.array([[np.nan]])), "finite"),
-        (
-            lambda: bag_bound(
-                np.ones((2, 1)), Bags(np.array([0, 1])), label_noise_sd=1.0, noise_sd=np.ones(3)
-            ),
-            "per bag",
-        ),
-        (
-            lambda: aggregate_bound(
-                np.ones((2, 1)), Bags(np.array([0, 1])), theta=np.ones(2), label_noise_sd=1.0
-            ),
-            "1 entries",
-        ),
-        (lambda: super_bag_failure(np.ones((4, 1)), bag_size=2, t=1.0), "below 1"),
-        (lambda: super_bag_failure(np.ones((4, 1)), bag_size=0, t=0.5), "bag_size"),
-        (
-            lambda: sorted_spread_bound(
-                np.ones(3), bag_size=4, label_noise_sd=1.0, score_noise_sd=0.0
-            ),
-            "bag_size",
-        ),
-    ],
-)
-def test_bad_arguments(call, message):
-    with pytest.raises((BagsError, StrategyError), match=message):
-        call()

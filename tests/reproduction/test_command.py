@@ -23,10 +23,10 @@ def test_a_table_again(tmp_path):
 
 
 def test_one_cell(tmp_path):
-    whole = json.loads(command("--cell", "bag,iso,10,0.5,random", *SMALL, "--json").stdout)
-    assert [run["run"] for run in whole["runs"]] == [0, 1]
-    assert whole["printed"][0] == {"table": 1, "mean": 0.0099, "sd": 0.002}
-    assert "exact minimiser" in command("--cell", "bag,iso,10,0.5,random", *SMALL).output
+    shown = command("--cell", "bag,iso,10,0.5,random", *SMALL).output
+    assert "printed in table 1" in shown
+    assert "0.0099" in shown
+    assert "exact minimiser" in shown
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,12 @@ from reproduction.draws import Draw
 from reproduction.open_cells import (
     _Choice,
     expected_error,
-    expected_sd,
     minimiser_error,
     protocol_data,
     run_open_cell,
 )
 from reproduction.protocol import TRUTH_LENGTH
-from reproduction.selection import sorted_risk
+from reproduction.selection import sorted_moments
 from reproduction.squared_errors import gaussian_square_sd
 from tests import stats
 
@@ -82,11 +81,11 @@ def test_expected_errors_of_bags_that_know_no_label(loss, strategy, data):
     bags = bags_of(draw, cell, None)
     labels = draw.X @ draw.theta + 0.5 * rng.standard_normal((6_000, 400))
     found = errors_of(draw, cell, bags, aggregates(cell, labels, bags, rng))
-    expected = expected_error(draw, cell, labels[0], bags)
+    expected, sd = expected_error(draw, cell, labels[0], bags)
     assert stats.mean_is(found, expected)
     assert not stats.mean_is(found, 1.15 * expected)
     assert not stats.mean_is(found, 0.85 * expected)
-    squares, sd = (found - expected) ** 2, expected_sd(draw, cell, labels[0], bags)
+    squares = (found - expected) ** 2
     assert stats.mean_is(squares, sd**2)
     assert not stats.mean_is(squares, (1.3 * sd) ** 2)
     assert not stats.mean_is(squares, (0.7 * sd) ** 2)
@@ -104,15 +103,15 @@ def measured_expected_unselected(cell, runs):
         bags = bags_of(draw, cell, labels)
         bag_labels = aggregates(cell, labels, bags, draw.stream("test", cell))
         [measured] = errors_of(draw, cell, bags, bag_labels)
-        expected = expected_error(draw, cell, labels, bags)
-        selection = sorted_risk(
+        expected, _ = expected_error(draw, cell, labels, bags)
+        bias, _ = sorted_moments(
             theta=draw.theta,
             covariance=draw.features.covariance,
             label_noise_sd=cell.label_noise_sd,
             bag_size=cell.bag_size,
             n_bags=bags.n_bags,
-        ).bias
-        found.append((measured, expected, expected - selection))
+        )
+        found.append((measured, expected, expected - bias @ bias))
     return np.array(found).T
 
 
@@ -152,7 +151,7 @@ def test_what_picking_adds_given_the_labels(loss, strategy, label_noise_sd):
     picked = aggregates(cell, np.broadcast_to(labels, (6_000, 2_000)), bags, draw.stream("test"))
     T = levers(draw, cell, bags)
     found = np.sum(((picked - bags.mean(labels)) @ T.T) ** 2, axis=1)
-    added = expected_error(draw, cell, labels, bags) - _without_picks(draw, cell, labels, bags)
+    added = expected_error(draw, cell, labels, bags)[0] - _without_picks(draw, cell, labels, bags)
     assert stats.mean_is(found, added)
     assert not stats.mean_is(found, 1.15 * added)
     inner = np.sum(T**2, axis=0) @ np.full(bags.n_bags, np.median(bags.variance(labels)))
@@ -181,7 +180,7 @@ def _without_picks(draw, cell, labels, bags):
     """Return what is expected if bags have their mean for a label."""
     if cell.loss == "aggregate":
         mean_cell = Cell("bag", cell.data, cell.bag_size, cell.label_noise_sd, cell.strategy)
-        return expected_error(draw, mean_cell, labels, bags)
+        return expected_error(draw, mean_cell, labels, bags)[0]
     X, y = draw.X[bags.in_bag], labels[bags.in_bag]
     G = X.T @ X
     off = np.linalg.solve(G, X.T @ (bags.repeat(bags.mean(labels))[bags.in_bag] - y))
@@ -190,24 +189,22 @@ def _without_picks(draw, cell, labels, bags):
 
 def test_a_run_has_the_values_of_its_parts():
     draw, cell = SMALL, Cell("instance", "dep", 10, 0.5, "super")
-    found = run_open_cell(draw, cell, draw.bags_without_labels, batch=64)
+    found = run_open_cell(draw, cell, batch=64)
     labels = draw.labels(0.5)
     bags = draw.bags_by(labels, cell)
     source = SimulatedNoise(draw.stream("pick", cell))
     assert found["exact"] == minimiser_error(draw, cell, bags, labels[pick_rows(bags, source)])
-    assert found["expected"] == expected_error(draw, cell, labels, bags)
-    assert found["expected_sd"] == expected_sd(draw, cell, labels, bags)
+    expected = found["expected"], found["expected_sd"]
+    assert expected == expected_error(draw, cell, labels, bags)
     assert 0 < found["along_start"] <= 1
     assert found["protocol"] > 0
-    again = run_open_cell(Draw("dep", n=400, d=4, run=0, seed=3), cell, None, batch=64)
+    again = run_open_cell(Draw("dep", n=400, d=4, run=0, seed=3), cell, batch=64)
     assert again == found
 
 
 def test_smaller_batches_change_the_protocol_only():
     cell = Cell("bag", "dep", 10, 0.5, "random")
-    few_steps, many_steps = (
-        run_open_cell(SMALL, cell, SMALL.bags_without_labels, batch=batch) for batch in (40, 2)
-    )
+    few_steps, many_steps = (run_open_cell(SMALL, cell, batch=batch) for batch in (40, 2))
     for name in ("exact", "expected"):
         assert few_steps[name] == many_steps[name]
     assert many_steps["protocol"] < few_steps["protocol"]

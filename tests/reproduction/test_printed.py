@@ -18,9 +18,6 @@ from reproduction.bounds import (
     bag_bound,
     bag_norm_bound,
     centroid_scatter,
-    distance_from_gradient,
-    expected_squared_gradient,
-    gradient_bound,
     instance_bound,
     largest_eigenvalue_bound,
     noisy_spread,
@@ -31,6 +28,11 @@ from reproduction.bounds import (
     super_bag_error_bound,
 )
 from reproduction.cells import printed_values
+from reproduction.gradients import (
+    distance_from_gradient,
+    expected_squared_gradient,
+    gradient_bound,
+)
 from reproduction.printed_noise import printed_label_noise, printed_sum_noise
 from reproduction.selection import random_shrinkage, selection_factor
 from tests import stats

@@ -1,7 +1,6 @@
 """A cell with privacy: what was spent, what it is worth, and what error it has."""
 
 import math
-from functools import cache
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ def run(request):
     draw = Draw("iso", n=1_000, d=4, run=0, seed=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(private_cells, "_make", record)
-        values = run_private_cell(draw, request.param, draw.bags_without_labels, batch=64)
+        values = run_private_cell(draw, request.param, batch=64)
     return request.param, values, made
 
 
@@ -107,11 +106,11 @@ def test_what_was_spent_on(run):
 def test_a_run_repeats():
     cell = Cell("instance", "iso", 10, 0.5, "sorted", 1.0)
     first, second = (
-        run_private_cell(Draw("iso", n=1_000, d=4, run=run, seed=0), cell, None, batch=64)
+        run_private_cell(Draw("iso", n=1_000, d=4, run=run, seed=0), cell, batch=64)
         for run in (0, 0)
     )
     assert first == second
-    other = run_private_cell(Draw("iso", n=1_000, d=4, run=1, seed=0), cell, None, batch=64)
+    other = run_private_cell(Draw("iso", n=1_000, d=4, run=1, seed=0), cell, batch=64)
     assert not set(other.values()) & set(first.values()) - {first["true_epsilon"]}
 
 
@@ -148,12 +147,11 @@ def exact(epsilon, delta, bounds):
 def test_expected_errors_of_bags_by_features(way):
     """Exact, since the bags know no label: only label noise, picks and privacy noise are drawn."""
     draw, cell = Draw("iso", n=1_000, d=8, run=0, seed=5), CELLS[0]
-    find_bags = cache(draw.bags_without_labels)
     calibration, rng = way(cell.epsilon, DELTA, public_bounds(8)), np.random.default_rng(51)
     found = []
     for time in range(600):
         data = draw.X, draw.X @ draw.theta + 0.5 * rng.standard_normal(draw.n)
-        made = private_cells._make(draw, cell, find_bags, calibration, "none", f"{time}", data)
+        made = private_cells._make(draw, cell, calibration, "none", f"{time}", data)
         found.append(error_of(draw, made))
     expected = expected_error(draw, made)
     assert stats.mean_is(found, expected)
@@ -176,7 +174,7 @@ def test_expected_errors_of_bags_by_private_scores(way, kind):
     for run in range(600):
         draw = Draw("iso", n=1_000, d=8, run=run, seed=5)
         calibration = way(cell.epsilon, DELTA, public_bounds(8))
-        made = private_cells._make(draw, cell, None, calibration, kind, "test")
+        made = private_cells._make(draw, cell, calibration, kind, "test")
         found.append((error_of(draw, made), expected_error(draw, made)))
     measured, expected = np.array(found).T
     assert stats.mean_is(measured - expected, 0.0)

@@ -1,16 +1,8 @@
-import pytest
-
 from reproduction.cells import Cell
 from reproduction.measured import Measured
-from reproduction.report import summary
 from reproduction.reproduce import Scale
-from reproduction.tables import describe_cell, make_cell_table, make_table
-from tests.reproduction.fabricated import SCALE, as_printed, fabricate
-
-
-@pytest.fixture(scope="module")
-def results():
-    return fabricate(as_printed())
+from reproduction.tables import make_cell_table, make_table
+from tests.reproduction.fabricated import as_printed, fabricate
 
 
 def test_tables_hold_what_was_measured():
@@ -27,9 +19,6 @@ def test_tables_hold_what_was_measured():
     shown = make_cell_table(alone)
     assert ["exact minimiser", "3", "2.65", "3"] in shown
     assert ["what theory expects of it", "3", "3.7", "3"] in shown  # root mean square of its own sd
-    described = describe_cell(alone)
-    assert described["printed"] == [{"table": 4, "mean": 0.032367, "sd": 0.00835}]
-    assert [run["values"]["exact"] for run in described["runs"]] == [1.0, 2.0, 6.0]
 
 
 def test_one_run_has_no_spread():
@@ -39,16 +28,3 @@ def test_one_run_has_no_spread():
     spreads = {row[0]: row[2] for row in make_cell_table(one)}
     assert spreads["exact minimiser, printed noise"] == ""
     assert spreads["what theory expects of it"] != ""  # which needs no runs
-
-
-def test_a_summary_is_plain_values(results):
-    import json
-
-    found = json.loads(json.dumps(summary(results, SCALE), allow_nan=False))
-    assert found["protocol"]["cells"] == 156
-    assert {claim["verdict"] for claim in found["claims"]} <= {
-        "holds", "fails", "undecided", "holds only under the protocol",
-    }  # fmt: skip
-    assert found["claims"][0]["settings"]["printed"] == {
-        "in_favour": 4, "undecided": 0, "against": 0,
-    }  # fmt: skip

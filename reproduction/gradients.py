@@ -8,11 +8,10 @@ from scipy import linalg
 
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
-from bagwise.errors import StrategyError
 from bagwise.families import Family, find_family
 from bagwise.privacy.noise import check_label_kind
 from bagwise.theory.exact import TrueModel, rows_in_bags
-from reproduction.bounds.bound import AGNOSTIC, Bound, as_vector, divide
+from reproduction.bounds import AGNOSTIC, Bound, divide
 
 
 def distance_from_gradient(
@@ -132,7 +131,7 @@ def range_objective(
     array([4., 0.])
     """
     X, bags = rows_in_bags(X, bags)
-    means = find_family(family).mean(X @ as_vector(theta, X.shape[1]))
+    means = find_family(family).mean(X @ theta)
     order = np.lexsort((means, bags.index))
     last = np.cumsum(bags.sizes) - 1
     ordered = means[order]
@@ -209,8 +208,6 @@ class _Gradient:
         loss: str,
         noise_sd: float | FloatArray,
     ) -> "_Gradient":
-        if loss not in ("instance", "aggregate"):
-            raise StrategyError(f"unknown loss {loss!r}; known are instance, aggregate.")
         kind, family = check_label_kind(label_kind), find_family(family)
         at_truth = TrueModel.of(X, bags, theta, family, phi, kind, noise_sd)
         bags, eta, means = at_truth.bags, at_truth.eta, family.mean(at_truth.eta)
