@@ -72,7 +72,7 @@ def test_clusters_are_nearly_as_compact_as_those_of_the_kernels(d):
     options = {"effort": "default", "seed": 0}
     best = reference.spread(Z, find_clusters(Z.copy(), sizes, **options))
     order = bisect_plainly(Z, sizes.starts(2000), np.random.default_rng(0))
-    start = Members.cut(Z, order, sizes.starts(2000)).spread
+    start = Members.cut(Z, order, sizes.starts(2000)).inertia
     found = reference.spread(Z, search(Z, 10))
     assert found < 1.1 * best < 0.95 * start
 
@@ -84,7 +84,7 @@ def test_annealing_that_made_it_worse_is_thrown_away(monkeypatch):
     monkeypatch.setattr(plain, "COLD", 1e6)
     monkeypatch.setitem(plain.SWEEPS, "default", (5, 0))
     order = bisect_plainly(Z, SizeRange.near_equal(300, 5).starts(300), np.random.default_rng(0))
-    start = Members.cut(Z, order, SizeRange.near_equal(300, 5).starts(300)).spread
+    start = Members.cut(Z, order, SizeRange.near_equal(300, 5).starts(300)).inertia
     assert reference.spread(Z, search(Z, 5)) == pytest.approx(start, rel=1e-5)
     assert before < start
 

@@ -1,4 +1,4 @@
-"""Cutting a row of values into consecutive groups of at least `size`.
+"""Cutting a row of values into consecutive groups of at least `size`, and rows into near groups.
 
 The optimal cut is the paper's label k-means in one dimension under the constraint as stated there,
 at least `size` rows per bag: a dynamic programme over groups of `size` to ``2*size - 1`` values
@@ -151,3 +151,23 @@ def extend_lengths(part: FloatArray, size: int, costs: FloatArray, lengths: AnyA
         costs[: size - 1] = costs[size:]
         costs[size - 1 :] = fresh
         costs -= costs.min()
+
+
+def cut_apart(points: FloatArray, starts: IntArray) -> IntArray:
+    """Return an order of rows in which starts[g]..starts[g+1] are near each other.
+
+    Rows are cut in two along the column in which they differ most, and each part again.
+    """
+    order = np.arange(points.shape[0])
+    parts = [(0, starts.size - 1)]
+    while parts:
+        low, high = parts.pop()
+        if high - low < 2:
+            continue
+        middle = (low + high) // 2
+        rows = order[starts[low] : starts[high]]
+        column = points[rows, int(np.argmax(np.var(points[rows], axis=0)))]
+        here = int(starts[middle] - starts[low])
+        order[starts[low] : starts[high]] = rows[np.argpartition(column, here)]
+        parts += [(low, middle), (middle, high)]
+    return order

@@ -4,6 +4,7 @@ import numpy as np
 from scipy import special
 
 from bagwise._types import FloatArray, IntArray
+from bagwise.bagging._cut import cut_apart
 from bagwise.bagging.strategy import PublishedBags
 from bagwise.rows.row_order import mid_ranks
 
@@ -84,7 +85,7 @@ def far_apart(index: IntArray, points: FloatArray) -> str | None:
         return None
     points = np.asarray(points, dtype=np.float64) - points.mean(axis=0)
     cut = np.repeat(np.arange(numbers.size), sizes)
-    order = _cut_apart(points, np.concatenate([[0], np.cumsum(sizes)]))
+    order = cut_apart(points, np.concatenate([[0], np.cumsum(sizes)]))
     scatter, plain = scatter_within(points, bag), scatter_within(points[order], cut)
     if scatter > _SLACK * plain + _ROOM * float(np.sum(points**2)):
         return "its bags are not compact in the metric that they were made for"
@@ -96,20 +97,3 @@ def scatter_within(points: FloatArray, bag: IntArray) -> float:
     sizes = np.bincount(bag)
     between = sum(float(np.sum(np.bincount(bag, column) ** 2 / sizes)) for column in points.T)
     return max(0.0, float(np.sum(points**2)) - between)
-
-
-def _cut_apart(points: FloatArray, starts: IntArray) -> IntArray:
-    """Return an order of rows in which starts[g]..starts[g+1] are near: cuts along columns."""
-    order = np.arange(points.shape[0])
-    parts = [(0, starts.size - 1)]
-    while parts:
-        low, high = parts.pop()
-        if high - low < 2:
-            continue
-        middle = (low + high) // 2
-        rows = order[starts[low] : starts[high]]
-        column = points[rows, int(np.argmax(np.var(points[rows], axis=0)))]
-        here = int(starts[middle] - starts[low])
-        order[starts[low] : starts[high]] = rows[np.argpartition(column, here)]
-        parts += [(low, middle), (middle, high)]
-    return order

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.random import Generator
 
 from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.bagging._cut import cut_apart
 from bagwise.bagging.bags import Bags
 from bagwise.bagging.strategy import BaggingStrategy, Scores
 from bagwise.cluster.metric import Scale, make_points
@@ -94,7 +95,10 @@ def merge_small(centres: FloatArray, sizes: IntArray, bag_size: int, rng: Genera
         # Merge within cells of neighbours; a cell with too few rows becomes one group. Ties go to
         # whoever comes first, and the first groups may be those of the first rows.
         joined = np.empty(sizes.size, dtype=np.int64)
-        for cell in _cells(centres, rng.permutation(sizes.size)):
+        groups = rng.permutation(sizes.size)
+        starts = np.linspace(0, sizes.size, 1 + -(-sizes.size // CELL)).astype(np.int64)
+        groups = groups[cut_apart(centres[groups], starts)]
+        for cell in np.split(groups, starts[1:-1]):
             joined[cell] = cell[_merge_cell(centres[cell].copy(), sizes[cell].copy(), bag_size)]
         merged = np.unique(joined, return_inverse=True)[1].astype(np.int64)
         total = np.bincount(merged, weights=sizes)
@@ -103,20 +107,6 @@ def merge_small(centres: FloatArray, sizes: IntArray, bag_size: int, rng: Genera
         centres, sizes = sums / total[:, None], np.rint(total).astype(np.int64)
         bag = merged[bag]
     return bag
-
-
-def _cells(centres: FloatArray, groups: IntArray) -> list[IntArray]:
-    """Halve along the widest column until there are few enough groups in each part."""
-    waiting, cells = [groups], []
-    while waiting:
-        part = waiting.pop()
-        if part.size <= CELL:
-            cells.append(part)
-            continue
-        widest = int(np.argmax(centres[part].var(axis=0)))
-        ordered = part[np.argsort(centres[part, widest], kind="stable")]
-        waiting.extend([ordered[: part.size // 2], ordered[part.size // 2 :]])
-    return cells
 
 
 def _merge_cell(centres: FloatArray, sizes: IntArray, bag_size: int) -> IntArray:

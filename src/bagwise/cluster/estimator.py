@@ -106,13 +106,12 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1))
         points = make_points(X, "none", np.random.default_rng(seed))
+        starts: Iterable[IntArray] = ()
+        if 1 < sizes.clusters <= FEW_CLUSTERS and self.effort != "fast":
+            # Ordinary k-means of the rows, whose centres are then filled to size.
+            starts = (_kmeans(points, sizes.clusters, seed + i) for i in range(KMEANS_STARTS))
         labels = find_clusters(
-            points,
-            sizes,
-            effort=self.effort,
-            seed=seed,
-            threads=self.n_jobs,
-            starts=self._kmeans_starts(points, sizes, seed),
+            points, sizes, effort=self.effort, seed=seed, threads=self.n_jobs, starts=starts
         )
         _, self.labels_ = np.unique(labels, return_inverse=True)
         self.cluster_sizes_ = np.bincount(self.labels_)
@@ -155,12 +154,6 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 "size_max."
             )
         return SizeRange(clusters, least, min(most, n - (clusters - 1) * least))
-
-    def _kmeans_starts(self, points: AnyArray, sizes: SizeRange, seed: int) -> Iterable[IntArray]:
-        """Return ordinary k-means of the rows, whose centres are then filled to size."""
-        if not 1 < sizes.clusters <= FEW_CLUSTERS or self.effort == "fast":
-            return ()
-        return (_kmeans(points, sizes.clusters, seed + i) for i in range(KMEANS_STARTS))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

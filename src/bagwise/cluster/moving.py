@@ -62,7 +62,7 @@ def move_rows(rows: OrderedRows, graph: CentreGraph, scale: float, search: Searc
 
     for turn, weight in enumerate(geometric(FIRST_WEIGHT, LAST_WEIGHT, count)):
         search.report("moving rows", turn / count)
-        price = weight * scale * (USUAL_SIZE / (n / sizes.clusters)) * rows.spread / n
+        price = weight * scale * (USUAL_SIZE / (n / sizes.clusters)) * rows.inertia / n
         offer(price, strict=False)
     repair_sizes(rows, graph, search)
     for _ in range(count if sizes.least < sizes.most else 0):

@@ -37,13 +37,13 @@ def find_clusters_plainly(Z: AnyArray, sizes: SizeRange, *, effort: str, seed: i
     starts = sizes.starts(Z.shape[0])
     order = bisect_plainly(Z, starts, rng)
     clusters = Members.cut(Z, order, starts)
-    first, spread = clusters.labels(), clusters.spread
+    first, inertia = clusters.labels(), clusters.inertia
     annealed, greedy = SWEEPS[effort]
     scale = 2.0 / effective_dimension(Z[order], sizes.clusters)
     for heat in [*geometric(HOT, COLD, annealed), *np.zeros(greedy)]:
         if not _sweep(clusters, float(heat) * scale, rng) and heat == 0:
             break
-    return clusters.labels() if clusters.spread <= spread else first
+    return clusters.labels() if clusters.inertia <= inertia else first
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Members:
         return cls(Z, members, centres)
 
     @property
-    def spread(self) -> float:
+    def inertia(self) -> float:
         """Sum of squared distances of rows from their centres."""
         offsets, inside = self.offsets(np.arange(len(self.members)))
         return float(_squares(offsets, inside).sum(dtype=np.float64))
@@ -172,7 +172,7 @@ def _matching(edges: IntArray, m: int) -> AnyArray:
 
 
 def swap_gains(A: AnyArray, B: AnyArray, g: AnyArray, w: AnyArray) -> AnyArray:
-    """Return by how much the spread of two clusters falls if rows i and j change places, (…, i, j).
+    """Return by how much inertia falls if rows i and j of two clusters change places, (…, i, j).
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def swap_gains(A: AnyArray, B: AnyArray, g: AnyArray, w: AnyArray) -> AnyArray:
     -----
     Let s be row j less row i. The first cluster gains s in its sum and the second loses it, so that
     their centres p and q move by s/|A| and -s/|B|. The squares of the rows stay what they are
-    together, and the spread is those squares less |A| |p|^2 + |B| |q|^2. This grows by
+    together, and the inertia is those squares less |A| |p|^2 + |B| |q|^2. This grows by
     ``2 s·(p - q) + w |s|^2``, with ``s = b_j - a_i - g``.
     """
     size_a, size_b = (np.einsum("...id,...id->...i", rows, rows) for rows in (A, B))

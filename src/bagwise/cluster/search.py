@@ -102,12 +102,12 @@ def partition(Z: AnyArray, search: Search, *, starts: Iterable[IntArray] = ()) -
     if search.sizes.clusters == 1:
         return np.zeros(Z.shape[0], dtype=np.int64)
     once = search.effort.restarts == 1 and starts == ()
-    best, best_spread = np.empty(0, dtype=np.int64), np.inf
+    best, best_inertia = np.empty(0, dtype=np.int64), np.inf
     for attempt, start in enumerate(chain([None] * search.effort.restarts, starts)):
         seeded = replace(search, seed=search.seed + SEED_STEP * attempt)
-        labels, spread = _attempt(Z if once else Z.copy(), seeded, start)
-        if spread < best_spread:
-            best, best_spread = labels, spread
+        labels, inertia = _attempt(Z if once else Z.copy(), seeded, start)
+        if inertia < best_inertia:
+            best, best_inertia = labels, inertia
     return best
 
 
@@ -118,9 +118,9 @@ def _attempt(Z: AnyArray, search: Search, start: IntArray | None) -> tuple[IntAr
     bisect(Z, ids, starts, rounds=ROUNDS, seed=search.seed, workers=search.workers)
     labels = np.repeat(np.arange(search.sizes.clusters, dtype=np.int32), np.diff(starts))
     rows = OrderedRows.of(Z, ids, labels, search.sizes.clusters)
-    first, first_spread = _in_order(rows), rows.spread
-    if first_spread == 0:
-        return first, first_spread
+    first, first_inertia = _in_order(rows), rows.inertia
+    if first_inertia == 0:
+        return first, first_inertia
     # 2. Let single rows move, with sizes in range at the end.
     dimension = effective_dimension(rows.Z, search.sizes.clusters)
     scale = 2.0 / dimension
@@ -136,8 +136,8 @@ def _attempt(Z: AnyArray, search: Search, start: IntArray | None) -> tuple[IntAr
     roughness *= min(1.0, ROUGH_SIZE * search.sizes.clusters / rows.labels.size)
     sweeps = min(search.effort.sweeps * roughness, MOST_WORK / rows.Z.size)
     exchange_rows(rows, graph, scale, round(sweeps), search)
-    spread = rows.spread
-    return (_in_order(rows), spread) if spread <= first_spread else (first, first_spread)
+    inertia = rows.inertia
+    return (_in_order(rows), inertia) if inertia <= first_inertia else (first, first_inertia)
 
 
 def _in_order(rows: OrderedRows) -> IntArray:

@@ -169,7 +169,7 @@ class OrderedRows:
         return Clusters(self.Z, self.centres, self.sizes, self.labels)
 
     @property
-    def spread(self) -> float:
+    def inertia(self) -> float:
         """Sum of squared distances of the rows from their centres."""
         total = 0.0
         for first in range(0, self.labels.size, CHUNK):
