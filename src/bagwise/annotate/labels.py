@@ -278,6 +278,7 @@ def _spelt_answer(answer: Any) -> str:
 
 def _text_lines(path: Path, id_name: str, label: str, told: Told) -> tuple[str, Iterator[Line]]:
     """Return the decimal mark of a CSV file, and its lines; a record may have line breaks in it."""
+    # 1. Find out how the file is written, and decode it.
     content = _content(path)
     head = content[:LOOKED_AT]
     dialect = find_dialect(head, told, name=str(path), whole=len(content) <= LOOKED_AT)
@@ -286,6 +287,7 @@ def _text_lines(path: Path, id_name: str, label: str, told: Told) -> tuple[str, 
         lambda: content.decode(encoding),
         lambda _: TableError(f"{path} is not text in {dialect.encoding}. Save it as UTF-8."),
     )
+    # 2. Cut it into records, each with the line in which it ends.
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=dialect.delimiter, strict=True)
     records = shielded(
         lambda: [(cells, reader.line_num) for cells in reader],
@@ -295,6 +297,7 @@ def _text_lines(path: Path, id_name: str, label: str, told: Told) -> tuple[str, 
     )
     if not records:
         raise TableError(f"{path} is empty.")
+    # 3. Find the two columns, and take them from every record.
     columns = [name.strip() for name in records[0][0]]
     for name in (id_name, label):
         if columns.count(name) != 1:

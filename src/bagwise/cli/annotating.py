@@ -79,10 +79,9 @@ def import_(
 
     Example: [bold]bagwise annotate import flats flats/to_label.csv[/]
     """
-    from bagwise.annotate.project import AnnotationProject
     from bagwise.rows.sources.dialect import Told
 
-    project = AnnotationProject(directory)
+    project = _open(directory)
     imported = project.import_labels(labels, correct=correct, told=Told(**csv_details()))
     status = project.status()
     if answer({"new": imported.new, "known": imported.known, "open": status.open}):
@@ -99,9 +98,7 @@ def status(directory: Directory) -> None:
 
     Example: [bold]bagwise annotate status flats[/]
     """
-    from bagwise.annotate.project import AnnotationProject
-
-    at_hand = AnnotationProject(directory).status()
+    at_hand = _open(directory).status()
     rounds = [
         {"round": one.number, "design": one.design, "asked": asked, "labelled": labelled}
         for one, asked, labelled in at_hand.rounds
@@ -124,13 +121,12 @@ def fit(
 
     Example: [bold]bagwise annotate fit flats -o model.json[/]
     """
-    from bagwise.annotate.project import AnnotationProject
     from bagwise.models.row_model import RowModel
 
     file_reserve(output)
     with show_progress(steps=4) as on_stage:
         on_stage("reading the project")
-        project = AnnotationProject(directory)
+        project = _open(directory)
         on_stage("fitting the labels")
         fitted = project.fit(model=model)
         on_stage("predicting held-out labels")
@@ -166,9 +162,7 @@ def next_(
 
     Example: [bold]bagwise annotate next flats --budget 100[/]
     """
-    from bagwise.annotate.project import AnnotationProject
-
-    project = AnnotationProject(directory)
+    project = _open(directory)
     with show_progress(steps=1) as on_stage:
         project.next_round(budget=budget, design=design, on_stage=on_stage)
     _show_round(project)
@@ -181,7 +175,6 @@ def serve(directory: Directory) -> None:
     Example: [bold]bagwise annotate serve flats[/]
     """
     from bagwise.annotate.page import serve as serve_page
-    from bagwise.annotate.project import AnnotationProject
 
     def tell(link: str) -> None:
         sys.stdout.write(f"{link}\n")  # whole, even where it is longer than a line
@@ -189,13 +182,19 @@ def serve(directory: Directory) -> None:
         if for_people():
             say("Open this link in a browser; nobody else can. Press Ctrl-C to stop.")
 
-    project = AnnotationProject(directory)
+    project = _open(directory)
     with suppress(KeyboardInterrupt):
         serve_page(project, port=0, on_ready=tell)
     if for_people():
         at_hand = project.status()
         say(f"{at_hand.labelled} of {at_hand.asked} labels are there.")
         _say_what_next(directory, at_hand.open)
+
+
+def _open(directory: Path) -> "AnnotationProject":
+    from bagwise.annotate.project import AnnotationProject
+
+    return AnnotationProject(directory)
 
 
 def _show_round(project: "AnnotationProject") -> None:

@@ -52,6 +52,7 @@ def fit(
 
     On Spark, by bag loss: [bold]bagwise fit out --engine spark -o model.json[/]
     """
+    # 1. Refuse what would fail at the end, before anything is read.
     force, work = shared().force, engine()
     for path in (output, plot):
         file_reserve(path)
@@ -65,6 +66,8 @@ def fit(
         )
     if work.name == "spark":
         refuse({"--model": model != "glm", "--rows": rows, "--debias": debias}, NOT_ON_SPARK)
+
+    # 2. Fit, by the tasks of Spark or here, and write the model.
     options: dict[str, Any] = {"family": family, "target": target}
     expected = None
     with show_progress(steps=3) as on_stage:
@@ -97,6 +100,8 @@ def fit(
         if plot is not None and summary is not None:
             summary.save_plot(plot, force=force)
         fitted.save(output, force=force)
+
+    # 3. Show what was learned.
     facts = {"trees": fitted.n_trees, "ways": ways} if summary is None else summary.to_json()
     if answer({"path": str(output), **facts, **to_plain(fitted.trained_on)}):
         if summary is None:
@@ -209,6 +214,7 @@ def evaluate(
     """
     from bagwise.release.files import MANIFEST
 
+    # 1. Without an epsilon, scores are exact; bag labels of a release are public anyway.
     where = "the rows of a query" if shared().query is not None else ", ".join(data)
     # Other directories may hold tables.
     is_release = len(data) == 1 and (Path(data[0]) / MANIFEST).is_file()
@@ -227,6 +233,7 @@ def evaluate(
             f"{where} is a release. Its bag labels are public, so scoring on them costs nothing: "
             "leave out --epsilon, or name a table with confidential labels."
         )
+    # 2. With one, score the rows privately, and charge it.
     from bagwise import load_model
     from bagwise.scoring.privately import evaluate_rows_privately
 

@@ -227,6 +227,7 @@ def expanded(run: Callable[..., None], panels: dict[str, str] | None = None) -> 
     A record that is annotated with names has those fields only. Other parameters are options if
     their annotation is a help text, and otherwise what typer makes of them.
     """
+    # 1. Every field of a record, and every other parameter, becomes a parameter of typer.
     hints = get_type_hints(run, include_extras=True)
     parameters: list[inspect.Parameter] = []
     records: dict[str, tuple[Any, list[Field[Any]]]] = {}
@@ -256,6 +257,7 @@ def expanded(run: Callable[..., None], panels: dict[str, str] | None = None) -> 
                 one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY)
             )
 
+    # 2. What is typed is put back into the records before the function runs.
     def spelled(**typed: Any) -> None:
         for name, (kind, chosen) in records.items():
             typed[name] = kind(**{item.name: _read(item, typed.pop(item.name)) for item in chosen})

@@ -81,12 +81,13 @@ def plan(
     from bagwise.requests.columns import Columns
 
     file_reserve(output)
-    # Options that a release must repeat, or it would read or publish something else.
+    # 1. Options that a release must repeat, or it would read or publish something else.
     repeated = [
         *typed_again(shared(), "read query"),
         *typed_again(asked, "classes id unit features exclude"),
         *typed_again(reading, "nulls max_levels"),
     ]
+    # 2. Read the features, and rank what could be released.
     named = values_of(asked)
     columns = {name: named.pop(name) for name in ("features", "exclude", "id")}
     with show_progress(steps=3) as on_stage:
@@ -106,6 +107,7 @@ def plan(
         if output is not None:
             on_stage("writing the plan")
             ranked.save(output, force=shared().force)
+    # 3. Show the ranking.
     if answer(ranked.to_json()):
         if error is not None:
             say(f"The smallest epsilon with an error of at most {error:g}: {ranked.epsilon:g}")

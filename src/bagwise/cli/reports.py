@@ -75,6 +75,7 @@ def report(
     """
     from bagwise.report.pages import check_page, write_page
 
+    # 1. Refuse options that do not belong to what the path is, before anything is read.
     kind, force = _kind_of(path), shared().force
     given: dict[str, Any] = {
         "answers": answers, "group": group, "model": model, "labels": labels, "audit": audit,
@@ -90,6 +91,7 @@ def report(
     if wrong := [f"--{name}" for name in given if given[name] and name not in _FOR[kind]]:
         raise BudgetError(f"{', '.join(wrong)}: cannot be used with a {kind} ({path}).")
     options = {name: given[name] for name in _FOR[kind]}
+    # 2. Print it, or write its page or its card.
     with show_progress(steps=2) as on_stage:
         on_stage("reading")
         page = _PAGES[kind](path, output, **options)

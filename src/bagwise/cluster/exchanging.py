@@ -237,6 +237,7 @@ def visit_pairs(blocks: Blocks, bath: Bath, pairs: AnyArray, first: int, last: i
 @kernel
 def _visit(blocks: Blocks, bath: Bath, a: int, b: int, draw: int, scratch: AnyArray) -> bool:
     """Draw one change of the clusters a and b, and make it; return False if there is none."""
+    # 1. Price each row of both sides by what a product with ``g = a - b`` tells.
     rows, _, starts, sizes, C, offsets = blocks
     least, most, heat, _, gumbel, _ = bath
     kind = rows.dtype.type
@@ -246,12 +247,14 @@ def _visit(blocks: Blocks, bath: Bath, a: int, b: int, draw: int, scratch: AnyAr
     gains_a, gains_b, along_a, along_b = scratch[0], scratch[1], scratch[2], scratch[3]
     _, far_a, mean_a = price_side(blocks, a, b, w, kind(-1), gains_a, along_a)
     top_b, far_b, mean_b = price_side(blocks, b, a, w, kind(1), gains_b, along_b)
-    # The geometric mean: next to an outlier, an ordinary cluster should not melt.
+    # 2. What no change is worth: like every candidate, it has noise. Its scale is a geometric mean:
+    # next to an outlier, an ordinary cluster should not melt.
     scale = kind(heat) * np.sqrt(mean_a * mean_b)
     best = scale * gumbel[1 + (draw & (gumbel.size - 2))]
     if scale == 0:  # gains that are rounding would swap equal rows for ever
         rounding = SINGLE_ROUNDING if rows.itemsize == SINGLE_BYTES else DOUBLE_ROUNDING
         best = kind(rounding) * (w * (mean_a + mean_b) + apart)
+    # 3. The best move, to either side.
     from_a, from_b = -1, -1
     if size_a > least and size_b < min(most, starts[b + 1] - start_b):
         best, from_a = _draw_move(
@@ -265,6 +268,7 @@ def _visit(blocks: Blocks, bath: Bath, a: int, b: int, draw: int, scratch: AnyAr
         )  # fmt: skip
         if from_b >= 0:
             from_a = -1
+    # 4. The best swap, if one may beat that; then make the change.
     reach = 2 * w * far_a * far_b * (kind(COSINE) if scale > 0 else kind(1.0))
     i, j = draw_swap(
         blocks, a, b, w, apart, gains_a, gains_b, top_b, reach, best, scale, gumbel, draw + 3

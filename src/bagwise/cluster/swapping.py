@@ -51,6 +51,7 @@ def lower_trace(
         graph = CentreGraph(clusters, seed=seed, workers=workers)
         for turn in range(sweeps):
             report_progress("lowering the expected error", turn / sweeps)
+            # 1. Rows in the metric in which k-means is the gradient of the trace, as blocks.
             trace = np.trace(P)
             ids = np.arange(X.shape[0], dtype=np.int32)
             images = X @ (P / trace)
@@ -61,10 +62,12 @@ def lower_trace(
             blocks = Blocks.pack(
                 OrderedRows.of(images, ids, labels.astype(np.int32), clusters), most=0
             )
+            # 2. Swap rows of neighbouring clusters while the exact trace falls.
             rows = X[blocks.ids]
             pairs, _ = blocks.pairs(graph, rng, farthest=turn % 2 == 0)
             visits = max(1, int(sizes.mean()) // ROWS_PER_VISIT)
             swap_between(pairs, blocks, rows, _means(X, labels, sizes), P, visits)
+            # 3. Start again from the new clusters, if it was worthwhile.
             labels = np.empty_like(labels)
             labels[blocks.ids] = np.repeat(np.arange(clusters), sizes)
             P = np.linalg.inv(_scatter(_means(X, labels, sizes), sizes))
