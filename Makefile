@@ -23,7 +23,7 @@ PIP_OPTIONS :=
 NAMES :=
 OPTIONS :=
 BENCHMARKS := cut kernels noise private audit learn theory hostile faults inference \
-              ledger annotate_faults
+              ledger
 
 .PHONY: demo test checked test-all test-spark pytest test-pythons test-lowest test-bare wheel coverage lint types \
         layers tables notebooks docs reproduce bench bench-compare clean

