@@ -1,12 +1,9 @@
 """What the page's server answers, and to whom."""
 
-import socket
-
 import pytest
 from starlette.responses import PlainTextResponse
 
-from bagwise.annotate.page import HEADERS, Guard, make_app, serve
-from bagwise.errors import OutputError
+from bagwise.annotate.page import HEADERS, Guard, make_app
 from tests.annotate.asgi import Visitor
 
 PORT = 8123
@@ -175,8 +172,3 @@ def test_changes_come_from_the_page_itself(headers, allowed):
 )  # fmt: skip
 def test_other_cookies_open_nothing(cookie):
     assert answer("GET", cookie=cookie).status_code == 403
-
-
-def test_a_port_that_is_taken_is_said(started):
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OutputError, match="port"):
-        serve(started, port=taken.getsockname()[1], on_ready=lambda link: None)

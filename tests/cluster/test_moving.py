@@ -164,7 +164,7 @@ def moved(Z, labels, sizes, *, effort="default"):
     assert np.allclose(rows.centres, expected, atol=1e-4)
     afresh = OrderedRows.of(rows.Z, rows.ids, rows.labels, sizes.clusters)
     assert np.array_equal(rows.centres, afresh.centres)  # without the rounding of updates
-    assert rows.spread == pytest.approx(reference.spread(Z, rows.labels), rel=1e-4)
+    assert rows.inertia == pytest.approx(reference.spread(Z, rows.labels), rel=1e-4)
     return rows
 
 

@@ -19,7 +19,7 @@ def test_centres_sizes_and_spread_come_from_the_labels(n, clusters, seed, chunk)
             assert np.allclose(rows.centres[a], Z[rows.labels == a].mean(axis=0))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(state, "CHUNK", chunk)
-            assert rows.spread == pytest.approx(reference.spread(Z, rows.labels), abs=1e-9)
+            assert rows.inertia == pytest.approx(reference.spread(Z, rows.labels), abs=1e-9)
         rows.labels = rng.permutation(rows.labels)
         rows.settle()
     assert rows.centres.flags.c_contiguous

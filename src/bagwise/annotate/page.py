@@ -28,7 +28,7 @@ from typing import Any
 from bagwise._printable import printable
 from bagwise.annotate.project import AnnotationProject
 from bagwise.annotate.store import ConflictError, Task
-from bagwise.errors import BagwiseError, LabelError, MissingExtraError, OutputError, shielded
+from bagwise.errors import BagwiseError, LabelError, MissingExtraError
 
 try:
     import uvicorn
@@ -64,13 +64,13 @@ _LARGEST = 2**16  # bytes of a request: an id and a label
 _ELSEWHERE = "This row got another label in another window, and keeps it. Here is the next one."
 
 
-def serve(project: AnnotationProject, *, port: int = 0, on_ready: Callable[[str], None]) -> None:
-    """Serve the page of a project until Ctrl-C, on a port that is free by default.
+def serve(project: AnnotationProject, *, on_ready: Callable[[str], None]) -> None:
+    """Serve the page of a project until Ctrl-C, on a port that is free.
 
     `on_ready` is called with the link, once the page can be opened.
     """
     project.status()  # reads all rows, and refuses a damaged project, before anybody connects
-    with _listening(port) as listener:
+    with socket.create_server((HOST, 0)) as listener:
         guard = Guard(make_app(project), listener.getsockname()[1])
         config = uvicorn.Config(
             guard, log_level="warning", access_log=False, lifespan="off", server_header=False,
@@ -78,13 +78,6 @@ def serve(project: AnnotationProject, *, port: int = 0, on_ready: Callable[[str]
         )  # fmt: skip
         on_ready(guard.link)
         uvicorn.Server(config).run(sockets=[listener])
-
-
-def _listening(port: int) -> socket.socket:
-    return shielded(
-        lambda: socket.create_server((HOST, port)),
-        lambda _: OutputError(f"port {port} of this machine is taken, or may not be used."),
-    )
 
 
 @dataclass(frozen=True)

@@ -47,23 +47,13 @@ SELECT id FROM answers WHERE number IN (SELECT max(number) FROM answers GROUP BY
 
 @dataclass(frozen=True)
 class Task:
-    """A row that is to be labelled.
+    """A row that is to be labelled."""
 
-    Attributes
-    ----------
-    place : int
-        In the order of labelling, from 1.
-    value : float, str or None
-        Its label; None while it has none.
-    number : int or None
-        Of the last answer, which tells it from earlier ones.
-    """
-
-    place: int
+    place: int  # in the order of labelling, from 1
     id: str
     round: int
-    value: Value | None
-    number: int | None
+    value: Value | None  # its label; None while it has none
+    number: int | None  # of the last answer, which distinguishes it from earlier ones
 
 
 @dataclass(frozen=True)

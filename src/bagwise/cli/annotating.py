@@ -184,7 +184,7 @@ def serve(directory: Directory) -> None:
 
     project = _open(directory)
     with suppress(KeyboardInterrupt):
-        serve_page(project, port=0, on_ready=tell)
+        serve_page(project, on_ready=tell)
     if for_people():
         at_hand = project.status()
         say(f"{at_hand.labelled} of {at_hand.asked} labels are there.")

@@ -76,7 +76,10 @@ def report(
     from bagwise.report.pages import check_page, write_page
 
     # 1. Refuse options that do not belong to what the path is, before anything is read.
-    kind, force = _kind_of(path), shared().force
+    kind, force = "release", shared().force
+    if not path.is_dir():
+        with open_regular(path, error=LedgerError) as handle:
+            kind = "ledger" if handle.read(len(_SQLITE)) == _SQLITE else "model"
     given: dict[str, Any] = {
         "answers": answers, "group": group, "model": model, "labels": labels, "audit": audit,
         "ledger": ledger, "release": release,
@@ -94,6 +97,9 @@ def report(
     # 2. Print it, or write its page or its card.
     with show_progress(steps=2) as on_stage:
         on_stage("reading")
+        if kind == "ledger" and output is None:
+            ledgers.show_ledger(path)
+            return
         page = _PAGES[kind](path, output, **options)
         if output is None:
             return
@@ -108,13 +114,6 @@ def report(
             write_page(page, output, force=force)
     if for_people():
         out.print(f"Page in {safe(output)}", soft_wrap=True)
-
-
-def _kind_of(path: Path) -> str:
-    if path.is_dir():
-        return "release"
-    with open_regular(path, error=LedgerError) as handle:
-        return "ledger" if handle.read(len(_SQLITE)) == _SQLITE else "model"
 
 
 def _release(
@@ -199,14 +198,10 @@ def _model(path: Path, output: Path | None, *, release: Path | None) -> "Page | 
     return model_page(model, path=path, release=fitted_to)
 
 
-def _ledger(path: Path, output: Path | None) -> "Page | None":
-    """Print a ledger, or return its page."""
+def _ledger(path: Path, _output: Path | None) -> "Page":
     from bagwise.ledger import Ledger
     from bagwise.report.pages import ledger_page
 
-    if output is None:
-        ledgers.show_ledger(path)
-        return None
     return ledger_page(Ledger.open(path))
 
 

@@ -140,21 +140,13 @@ def _trees(model: TreeModel, learned: ModelTable) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class BagFit:
-    """A comparison of bag labels with the mean predictions of their rows.
-
-    Attributes
-    ----------
-    n_bags : int
-    groups : list of dict
-        ``predicted``, ``observed``, ``low``, ``high`` and ``bags`` of groups of like predictions;
-        the interval holds the mean label of such bags with probability 0.95. Empty where there are
-        too few bags.
-    edges, counts
-        Numbers of bags by label less prediction; the first and the last count what lies beyond.
-    """
+    """A comparison of bag labels with the mean predictions of their rows."""
 
     n_bags: int
+    # ``predicted``, ``observed``, ``low``, ``high`` and ``bags`` of groups of like predictions; the
+    # interval holds the mean label of such bags with probability 0.95. Few bags have no groups.
     groups: charts.Rows
+    # Numbers of bags by label less prediction; the first and the last count what lies beyond.
     edges: FloatArray
     counts: IntArray
 
