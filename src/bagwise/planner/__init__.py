@@ -141,7 +141,15 @@ def plan(
         )
 
     if error is not None:
-        _check_error(error, alone=epsilon is None and not not_private)
+        if epsilon is not None or not_private:
+            raise BudgetError(
+                "error (--error) asks for the smallest epsilon that serves; give neither epsilon "
+                "nor not_private with it."
+            )
+        if not (np.isfinite(error) and error > 0):
+            raise BudgetError(
+                f"error must be a positive number, in units of the label, got {error}."
+            )
         epsilon = _EPSILONS[-1]
     budget = budget_of(epsilon)
     sample = _sample(table, columns, budget, n_rows or 0)
@@ -152,16 +160,6 @@ def plan(
         found = _smallest_epsilon(error, functools.cache(plan_at))
         budget_of(found.epsilon).check_rows(sample.n_rows)
     return dataclasses.replace(found, label=label, options=options)
-
-
-def _check_error(error: float, *, alone: bool) -> None:
-    if not alone:
-        raise BudgetError(
-            "error (--error) asks for the smallest epsilon that serves; give neither epsilon nor "
-            "not_private with it."
-        )
-    if not (np.isfinite(error) and error > 0):
-        raise BudgetError(f"error must be a positive number, in units of the label, got {error}.")
 
 
 def _smallest_epsilon(error: float, plan_at: Callable[[float], Plan]) -> Plan:

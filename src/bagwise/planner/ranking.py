@@ -273,8 +273,8 @@ class Plan:
 
         It needs the extra ``bagwise[plot]``.
         """
-        rows, x = (_by_epsilon(self), "epsilon") if self.frontier else (_by_size(self), "bag size")
-        return charts.lines(rows, x=x, y=LOST, series="choice")
+        x = "epsilon" if self.frontier else "bag size"
+        return charts.lines(_curves(self)[x], x=x, y=LOST, series="choice")
 
     def _repr_html_(self) -> str:
         return html.grid("Plan", self.cells(), note=" ".join(self.remarks()))
@@ -346,13 +346,13 @@ def _exact(value: float) -> str:
 
 def make_page(plan: Plan) -> str:
     """Return the page."""
-    promise = (
-        "not private" if plan.epsilon is None else f"epsilon {plan.epsilon:g}, delta {plan.delta:g}"
-    )
+    promise = "not private"
+    if plan.epsilon is not None:
+        promise = f"epsilon {plan.epsilon:g}, delta {plan.delta:g}"
     table, accuracy = plan.cells(), plan.accuracy(plan.best.predictions.total)
     places = [HEADING.index(name) for name in _ORDER]
-    by_epsilon, by_size = _by_epsilon(plan), _by_size(plan)
-    sizes = {row["bag size"] for row in by_size}
+    curves = _curves(plan)
+    sizes = {row["bag size"] for row in curves["bag size"]}
     values = {
         "share": accuracy.share,
         "best": name_of(plan.best),
@@ -362,8 +362,8 @@ def make_page(plan: Plan) -> str:
         "commands": [
             (plan.command(i), name_of(one)) for i, one in enumerate(plan.candidates[:_COMMANDS])
         ],
-        "by_epsilon": _figure(by_epsilon, "epsilon") if by_epsilon else None,
-        "by_size": _figure(by_size, "bag size") if len(sizes) > 1 else None,
+        "by_epsilon": _figure(curves, "epsilon") if plan.frontier else None,
+        "by_size": _figure(curves, "bag size") if len(sizes) > 1 else None,
         "bag_size": min(sizes),
         "remarks": plan.remarks(),
     }
@@ -372,7 +372,8 @@ def make_page(plan: Plan) -> str:
     return render(Page("plan.html", "What to release", lead, values))
 
 
-def _figure(rows: list[dict[str, Any]], x: str) -> Figure:
+def _figure(curves: dict[str, list[dict[str, Any]]], x: str) -> Figure:
+    rows = curves[x]
     best = min(rows, key=lambda row: float(row[LOST]))
     cells = [(str(row["choice"]), f"{row[x]:g}", f"{row[LOST]:.3g}") for row in rows]
     return Figure(
@@ -385,25 +386,21 @@ def _figure(rows: list[dict[str, Any]], x: str) -> Figure:
     )
 
 
-def _by_epsilon(plan: Plan) -> list[dict[str, Any]]:
-    return [
-        {"choice": choice, "epsilon": epsilon, LOST: _lost(plan, error)}
-        for choice, points in plan.frontier.items()
-        for epsilon, error in points
-    ]
-
-
-def _by_size(plan: Plan) -> list[dict[str, Any]]:
-    """Return the least that each strategy loses at each bag size."""
-    best: dict[tuple[str, int], float] = {}
+def _curves(plan: Plan) -> dict[str, list[dict[str, Any]]]:
+    """Return what the best choices lose by epsilon, and each strategy at least by bag size."""
+    least: dict[tuple[str, float], float] = {}
     for candidate in plan.candidates:
         key = (candidate.title, candidate.bag_size)
-        best[key] = min(best.get(key, np.inf), candidate.rmse)
-    return [
-        {"choice": strategy, "bag size": size, LOST: _lost(plan, error)}
-        for (strategy, size), error in best.items()
-    ]
-
-
-def _lost(plan: Plan, error: float) -> float:
-    return max(100 * (1 - plan.accuracy(error**2).kept), _LEAST_LOST)
+        least[key] = min(least.get(key, np.inf), candidate.rmse)
+    errors = {
+        "epsilon": [(name, *point) for name, line in plan.frontier.items() for point in line],
+        "bag size": [(*key, error) for key, error in least.items()],
+    }
+    return {
+        x: [
+            {"choice": choice, x: place, LOST: max(100 * (1 - kept), _LEAST_LOST)}
+            for choice, place, error in points
+            for kept in (plan.accuracy(error**2).kept,)
+        ]
+        for x, points in errors.items()
+    }
