@@ -281,7 +281,7 @@ def _ranges(X: PartsMatrix, model: LinearScores | None, buckets: int) -> tuple[R
     def score(table: pa.Table) -> FloatArray:
         if model is None:
             return as_float(table.column(label))
-        return np.concatenate([model.predict(block) for block, _ in blocks_of(table, encoder)])
+        return by_block(table, encoder, model.predict)
 
     def some_scores(part: Part) -> FloatArray:
         rows = sampled_rows(part, share)
@@ -317,15 +317,17 @@ def _cells(
 
 
 def _points(
-    encoder: Encoder, to_points: Callable[[FloatArray], FloatArray] | None = None
+    encoder: Encoder, to_points: Callable[[FloatArray], FloatArray] = np.asarray
 ) -> Features:
-    """Return the function that turns rows into points: X itself, or its image under a metric."""
+    """Return the function that turns rows into points: the image of X under a metric."""
+    return lambda table: (by_block(table, encoder, to_points), None)
 
-    def points(table: pa.Table) -> tuple[FloatArray, None]:
-        blocks = (block for block, _ in blocks_of(table, encoder))
-        return np.concatenate(list(blocks if to_points is None else map(to_points, blocks))), None
 
-    return points
+def by_block(
+    table: pa.Table, encoder: Encoder, work: Callable[[FloatArray], FloatArray]
+) -> FloatArray:
+    """Return what `work` makes of X, which never exists as a whole."""
+    return np.concatenate([work(X) for X, _ in blocks_of(table, encoder)])
 
 
 def _within(strategy: BaggingStrategy, strata: Strata, bag_size: int) -> Route:

@@ -95,8 +95,6 @@ def build(
     # 2. Plan before anything is asked, unless what will be paid for may say which bags serve best.
     if not request.plans_late:
         request = _choose(table, request, stage)
-        check_bag_size(request.bag_size, n_rows=table.everyone.n_rows)
-        table.check_choice(request)  # refused before anything is asked and charged for
     with stage("ordering the rows"):
         table = table.in_secret_order(request)
     with stage("encoding features"):
@@ -160,9 +158,14 @@ def _choose(
 ) -> Choice:
     """Return the strategy and size that were named, or those that the planner chooses."""
     if request.strategy is not None and request.bag_size is not None:
-        return request.choose(request.strategy, request.bag_size, request.scores)
-    with stage("planning"):
-        return decide(table.for_a_plan(), request, table.everyone, answers)
+        choice = request.choose(request.strategy, request.bag_size, request.scores)
+    else:
+        with stage("planning"):
+            choice = decide(table.for_a_plan(), request, table.everyone, answers)
+    # What cannot be formed is refused before anything more is asked and charged for.
+    check_bag_size(choice.bag_size, n_rows=table.everyone.n_rows)
+    table.check_choice(choice)
+    return choice
 
 
 def _ask(

@@ -37,6 +37,7 @@ from bagwise.privacy.private_range import Distance, count_beyond
 from bagwise.release.bags_in_parts import (
     Moved,
     PartBags,
+    by_block,
     check_formable,
     check_strata_of,
     form_bags,
@@ -68,7 +69,7 @@ from bagwise.rows.facts import (
 )
 from bagwise.rows.keys import SealedBox, row_blocks, seal
 from bagwise.rows.labels import check_label, equals_label, label_vector, note_likely_copies
-from bagwise.rows.matrix import PartsMatrix, blocks_of
+from bagwise.rows.matrix import PartsMatrix
 from bagwise.rows.parts import Part, Parts
 from bagwise.rows.table import Rows
 
@@ -370,8 +371,8 @@ def tell_all(
             raise AssertionError("labels were looked at before")
         bags, expected = Bags.owning(part.table.column(BAG_ID).to_numpy().copy()), None
         if model is not None and bounds is not None:
-            blocks = blocks_of(part.table, encoder)
-            expected = np.concatenate([expected_labels(model, X, bounds) for X, _ in blocks])
+            expect = partial(expected_labels, model, bounds=bounds)
+            expected = by_block(part.table, encoder, expect)
         measured = measure(labels.astype(np.int64) if coded else labels, expected)
         content = io.BytesIO()
         told = tell(measured, combine, bags, partial(_pick_in_part, part=part))

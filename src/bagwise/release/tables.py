@@ -193,7 +193,6 @@ class LocalTable:
                 strategy, X, answers.scores, bag_size=size, rng=rng, given=self.given
             )
         else:
-            self.check_choice(choice)
             bags = assign_by_cells(
                 strategy, X, self.rows, bag_size=size, rng=rng, scores=answers.scores
             )

@@ -194,23 +194,17 @@ def _check_certificate(release: "Release") -> None:
     made = release.provenance
     if (release.model is not None) != ("model" in (made.scores, made.centre)):
         raise ReleaseError("scores.json and the model that the manifest names do not agree.")
-    _check_circumstances(release)
+    expected = circumstances_of(made)
+    if release.certificate.noise_source == SimulatedSource.name:
+        expected = (SimulatedNoise(), *expected)
+    # Before certificates said so, only the manifest told of missing labels.
+    before = tuple(c for c in expected if not isinstance(c, MissingLabels))
+    if release.certificate.circumstances not in (expected, before):
+        raise ReleaseError("the certificate does not mention what the manifest tells.")
     if release.certificate.is_private:
         _check_bag_event(release)
         _check_scores(release)
     release.certificate.check_rows(release.bags.n_rows)
-
-
-def _check_circumstances(release: "Release") -> None:
-    """Refuse a certificate whose circumstances differ from those in the manifest."""
-    certificate, made = release.certificate, release.provenance
-    expected = circumstances_of(made)
-    if certificate.noise_source == SimulatedSource.name:
-        expected = (SimulatedNoise(), *expected)
-    # Before certificates said so, only the manifest told of missing labels.
-    before = tuple(c for c in expected if not isinstance(c, MissingLabels))
-    if certificate.circumstances not in (expected, before):
-        raise ReleaseError("the certificate does not mention what the manifest tells.")
 
 
 def _check_bag_event(release: "Release") -> None:
