@@ -10,7 +10,6 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -70,20 +69,17 @@ def write_release(
     `sign` makes a signature of the manifest's bytes.
     """
     n_rows = files.manifest.n_rows
-    check_rows_per_file(rows_per_file, n_rows)
     with new_directory(target, force=force, kind=RELEASE) as draft:
-        known: dict[str, str] = {}  # hashes of what was written before
+        hashes: dict[str, str] = {}
         if isinstance(files.instances, Sequence):
-            many = len(files.instances) > 1
-            for number, part in enumerate(files.instances, 1):
-                name = _part(number) if many else INSTANCES
+            names = _instance_names(len(files.instances))
+            for name, part in zip(names, files.instances, strict=True):
                 shutil.move(part.path, draft / name)
-                known[name] = part.sha256
-        elif rows_per_file is None or rows_per_file >= n_rows:
-            write_plain(files.instances, create_private(draft / INSTANCES))
+                hashes[name] = part.sha256
         else:
-            paths = (create_private(draft / _part(number)) for number in count(1))
-            write_parts(files.instances, paths, rows_per_file=rows_per_file)
+            each = n_rows if rows_per_file is None else min(rows_per_file, n_rows)
+            paths = (create_private(draft / name) for name in _instance_names(-(-n_rows // each)))
+            write_parts(files.instances, paths, rows_per_file=each)
         if isinstance(files.bags, WrittenTable):
             shutil.copyfile(files.bags.path, create_private(draft / BAGS))
         else:
@@ -91,22 +87,17 @@ def write_release(
         write_json(files.certificate, create_private(draft / CERTIFICATE))
         if files.scores is not None:
             write_json(files.scores, create_private(draft / SCORES))
-        hashes = _hashes(draft, known)
+        for file in sorted(draft.iterdir()):
+            if file.name not in hashes:
+                hashes[file.name] = sha256_of(file, error=ReleaseError)
         described = describe(files.manifest, files.certificate, hashes)
         create_private(draft / CROISSANT).write_bytes(described)
-        hashes = _hashes(draft, hashes)
-        manifest = msgspec.structs.replace(files.manifest, files=hashes)
+        hashes[CROISSANT] = hashlib.sha256(described).hexdigest()
+        manifest = msgspec.structs.replace(files.manifest, files=dict(sorted(hashes.items())))
         write_json(to_plain(manifest), create_private(draft / MANIFEST))
         if sign is not None:
             signature = sign(canonical(to_plain(manifest)))
             create_private(draft / SIGNATURE).write_bytes(signature)
-
-
-def _hashes(directory: Path, known: Mapping[str, str]) -> dict[str, str]:
-    return {
-        file.name: known.get(file.name) or sha256_of(file, error=ReleaseError)
-        for file in sorted(directory.iterdir())
-    }
 
 
 def read_release(path: Path, *, key: Path | None = None) -> ReleaseFiles:
@@ -197,12 +188,12 @@ def _refuse_missing(path: Path, names: Collection[str]) -> None:
 
 def instance_files(names: Collection[str]) -> list[str]:
     """Return the files that hold the table of rows, in order, if that many are listed."""
-    parts = sum(_PART.fullmatch(name) is not None for name in names)
-    return [_part(number) for number in range(1, parts + 1)] if parts > 1 else [INSTANCES]
+    return _instance_names(sum(_PART.fullmatch(name) is not None for name in names))
 
 
-def _part(number: int) -> str:
-    return f"instances-{number:05}.parquet"
+def _instance_names(count: int) -> list[str]:
+    several = [f"instances-{number:05}.parquet" for number in range(1, count + 1)]
+    return several if count > 1 else [INSTANCES]
 
 
 def check_rows_per_file(rows_per_file: int | None, n_rows: int) -> None:
