@@ -140,24 +140,23 @@ def ask_labels(
         model = LinearScores(intercept, fit.coef, dropped, fitted.name, fitted.link)
         if kind == "model" and labels is not None:
             scores = model.predict(X)
-    if queries.limit is None or model is None or budget.bounds is None:
-        return Answers(budget, scores, model, error, events=queries.spent)
+    answers, stated = Answers(budget, scores, model, error, events=queries.spent), budget.bounds
+    if queries.limit is None or model is None or stated is None:
+        return answers
     # 3. A limit for what the model leaves; whether centring pays is decided by that private limit.
     with stage("centring the labels"):
-        bounds, rule = budget.bounds, budget.rule
-        left, widest = Leftovers(X, labels, model, bounds), (rule.bounds[1] - rule.bounds[0]) / 2
-        limit = limit_of(left, widest, event=queries.limit, source=source)
+        low, high = budget.rule.bounds
+        left, widest = Leftovers(X, labels, model, stated), (high - low) / 2
+        limit, expected = limit_of(left, widest, event=queries.limit, source=source), None
         pays = limit <= NARROWING * widest
-        return Answers(
-            budget,
-            scores,
-            model,
-            error,
+        if pays and labels is not None:
+            expected = expected_labels(model, X, stated)
+        return replace(
+            answers,
             centred=True,
             limit=limit if pays else None,
-            predictions=expected_labels(model, X, bounds) if pays and labels is not None else None,
+            predictions=expected,
             signal=left.signal,
-            events=queries.spent,
         )
 
 
