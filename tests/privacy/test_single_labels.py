@@ -154,13 +154,13 @@ def test_the_response_of_a_learner_is_that_of_a_simulation():
     event = single_labels(ExactCalibration(2.0, 0.0, (0.0, 10.0)))
     got = reported(labels, event, SimulatedNoise(2))
     slope, intercept = np.polyfit(labels, got, 1)
-    found = response_of(event, Prior(0.0, 1.2))
+    slope_found, noise_sd = response_of(event, Prior(0.0, 1.2))
     residual = got - slope * labels - intercept
     assert stats.mean_is(
-        (labels - 5) * (got - found.slope * labels - got.mean() + found.slope * 5), 0.0
+        (labels - 5) * (got - slope_found * labels - got.mean() + slope_found * 5), 0.0
     )
-    assert not stats.mean_is((labels - 5) * (got - 1.05 * found.slope * (labels - 5)), 0.0)
-    assert residual.std() == pytest.approx(found.noise_sd, rel=0.01)
+    assert not stats.mean_is((labels - 5) * (got - 1.05 * slope_found * (labels - 5)), 0.0)
+    assert residual.std() == pytest.approx(noise_sd, rel=0.01)
 
 
 def test_the_accountant_adds_them_up_and_refuses_what_is_nothing():

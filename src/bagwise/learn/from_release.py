@@ -35,7 +35,7 @@ from bagwise.privacy import Certificate
 from bagwise.privacy.laws import Law
 from bagwise.release.explain import Explanation, explain_release
 from bagwise.release.manifest import Manifest
-from bagwise.release.release import Release, check_release, sorted_by_scores
+from bagwise.release.release import Release, check_release
 from bagwise.requests.provenance import Provenance
 from bagwise.rows.columns import exposure_vector
 from bagwise.rows.labels import Bounds, label_codes, label_vector
@@ -194,7 +194,7 @@ class ReleaseTask:
         made = release.provenance
         kind = find_family(family_to_fit(made, certificate, family, target))
         if loss == "auto":
-            loss = "instance" if sorted_by_scores(made) else "bag"
+            loss = "instance" if made.is_sorted else "bag"
         check_name("loss", loss, LOSSES)
         if debias and loss != "instance":
             raise StrategyError(f"debias belongs to loss='instance', not to {loss!r}.")
@@ -223,7 +223,7 @@ class ReleaseTask:
                     stacklevel=4,
                 )
             return "No intervals: rows were put together by the labels that are now averaged."
-        if plain and sorted_by_scores(made) and made.scores == "model":
+        if plain and made.is_sorted and made.scores == "model":
             return "No intervals: slopes are shrunk a little, as far as the sorting missed them."
         return ""
 
@@ -257,7 +257,7 @@ class ReleaseTask:
         setting = Setting(data, family, kind, rule, fit_intercept, ridge, names, law, width)
         # 2. Fit.
         with warnings.catch_warnings():
-            if sorted_by_scores(made):  # instance loss is made for these bags
+            if made.is_sorted:  # instance loss is made for these bags
                 warnings.simplefilter("ignore", BiasWarning)
             fitted = fit_bags(setting, "bag" if self.debias else self.loss)
             fitted.warn(data.X.shape[1], data.bags.n_bags)
@@ -314,8 +314,8 @@ def explain_by_fit(release: Release, *, family: str = "auto") -> Explanation:
         warnings.simplefilter("always", BagwiseWarning)
         model = fit_release(release, family=family, loss="bag")
     varies = model.trained_on
-    loss = "instance" if release.is_sorted else "bag"
-    if release.is_sorted:
+    loss = "instance" if release.provenance.is_sorted else "bag"
+    if release.provenance.is_sorted:
         # Bags sorted by a score tell bag loss one direction of the features. What it finds in the
         # others is noise, which would be taken for a signal that instance loss then misses.
         with warnings.catch_warnings():
@@ -366,7 +366,7 @@ def error_to_expect(model: Any, release: Release) -> str | None:
     )
     if not same or model.classes is not None or release.bags.n_rows * model.coef.size > _QUICK:
         return None
-    loss = "instance" if model.loss == "instance" and release.is_sorted else "bag"
+    loss = "instance" if model.loss == "instance" and release.provenance.is_sorted else "bag"
     try:
         return f"The model {_explain(model, release, loss).accuracy}."
     except BagwiseError:  # bags that do not determine all coefficients have no such error

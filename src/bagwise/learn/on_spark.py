@@ -44,7 +44,7 @@ from bagwise.privacy.laws import Law
 from bagwise.privacy.noise_laws import LAWS
 from bagwise.release.files import BAGS, ReleaseFiles, instance_files, read_without_rows
 from bagwise.release.manifest import BAG_ID, Manifest
-from bagwise.release.release import bag_columns, read_certificate, sorted_by_scores
+from bagwise.release.release import bag_schema, read_certificate
 from bagwise.release.verify import noise_per_bag
 from bagwise.rows.encode import Encoder
 from bagwise.rows.matrix import blocks_of
@@ -140,7 +140,7 @@ def fit_on_spark(
 
 def label_columns(classes: Sequence[str] | None, target: str | None) -> list[str]:
     """Return the columns of the table of bags that hold labels to learn from."""
-    columns = bag_columns(classes)[2:-1]
+    columns: list[str] = bag_schema(classes).names[2:-1]
     if target is None:
         return columns
     if classes is None:
@@ -171,7 +171,7 @@ def _check(manifest: Manifest, loss: str) -> None:
         ),
         "picked labels": manifest.label_kind != "mean",
         "instance loss of bags that were not sorted, which it shrinks (bag loss is)": (
-            loss == "instance" and not sorted_by_scores(made)
+            loss == "instance" and not made.is_sorted
         ),
         f"loss {loss!r} (bag loss is)": loss not in ("instance", "bag"),
     }

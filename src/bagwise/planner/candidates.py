@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -161,26 +161,18 @@ def at_rules(
     return tuple(points)
 
 
-class Response(NamedTuple):
-    """The values reported for labels: a linear response, and the variation around it.
+def response_of(channel: Mechanism, prior: Prior) -> tuple[float, float]:
+    """Return slope and noise of reported values for normal labels centred in the bounds.
 
     What is reported of a label y has the expected value r(y), which is y within the bounds and a
     bound beyond. Over labels that vary as the prior says, around the middle of the bounds, r is
     close to the line with slope ``b = cov(r, y) / var(y)``. A learner then finds b times the
     slopes, which costs ``(1 - b)^2`` of the signal's variance, however many rows there are;
     whatever else varies around the line is noise, which becomes less with more rows.
-    """
-
-    slope: float
-    noise_sd: float
-
-
-def response_of(channel: Mechanism, prior: Prior) -> Response:
-    """Return slope and noise of reported values for normal labels centred in the bounds.
 
     >>> rule = ExactCalibration(1.0, 0.0, (0.0, 1.0))
     >>> unbiased = rule.least(SingleLabels.of(rule.bounds, 1))
-    >>> [round(response_of(unbiased, Prior(0.0, sd)).slope, 2) for sd in (0.125, 0.5)]
+    >>> [round(response_of(unbiased, Prior(0.0, sd))[0], 2) for sd in (0.125, 0.5)]
     [1.0, 0.68]
     """
     label_sd = math.hypot(prior.signal_sd, prior.label_noise_sd)
@@ -195,7 +187,7 @@ def response_of(channel: Mechanism, prior: Prior) -> Response:
     slope = float(weight @ (expected * label_sd * spread)) / label_sd**2
     line = float(weight @ expected) + slope * label_sd * spread
     around = float(weight @ (square - 2 * expected * line + line**2))
-    return Response(slope, math.sqrt(max(around, 0.0)))
+    return slope, math.sqrt(max(around, 0.0))
 
 
 def single_channel(problem: PlanProblem) -> Mechanism | None:

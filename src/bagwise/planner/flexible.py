@@ -128,7 +128,7 @@ def lost_singly(problem: PlanProblem) -> float:
     prior, channel = problem.prior, single_channel(problem)
     if channel is None:
         return float("inf")
-    variance = prior.label_noise_sd**2 + response_of(channel, prior).noise_sd ** 2
+    variance = prior.label_noise_sd**2 + response_of(channel, prior)[1] ** 2
     return _lost_to(problem, PARAMETERS_ON_ROWS * variance)
 
 

@@ -314,7 +314,7 @@ def _remarks(release: "Release", family: Family, loss: str, sigma: float) -> tup
             "Rows were put together by a private model of the same labels; its small dependence on "
             "their noise is left out."
         )
-    if loss == "instance" and not release.is_sorted:
+    if loss == "instance" and not release.provenance.is_sorted:
         remarks.append("Instance loss shrinks slopes on such bags; loss='bag' does not.")
     if release.certificate.spends_less:
         remarks.append(release.certificate.spends_less)

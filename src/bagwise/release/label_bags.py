@@ -238,8 +238,12 @@ class Exposure:
         else:
             extreme = (least == least.min()) | (most == most.max())
             certain, dominated = (alike & extreme) | alone, float(np.mean(fails))
-            close = np.abs(chosen - answers[bags.index[kept]]) <= _reach(chosen)
-            guessed = _guessed(chosen)
+            near = float(CLOSE * np.ptp(chosen) + _ROUNDING * np.abs(chosen).max())
+            close = np.abs(chosen - answers[bags.index[kept]]) <= near
+            # All labels in the fullest interval of twice that length are close to one number.
+            ordered = np.sort(chosen)
+            ends = np.searchsorted(ordered, ordered + 2 * near, side="right")
+            guessed = float((ends - np.arange(ordered.size)).max() / ordered.size)
         rows = bags.sizes.sum()
         return cls(
             fixed=float(bags.sizes[alone if picked else certain].sum() / rows),
@@ -321,14 +325,3 @@ def _sorted_in_bags(labels: FloatArray, bags: Bags) -> tuple[FloatArray, FloatAr
     if np.isin(amounts, (0.0, amounts.max())).all():
         dominated = np.zeros_like(dominated)  # they count something, and have no amounts
     return by_bag[starts], by_bag[ends - 1], dominated
-
-
-def _guessed(labels: FloatArray) -> float:
-    """Share of labels in the fullest interval of twice the reach: all are close to one number."""
-    ordered = np.sort(labels)
-    ends = np.searchsorted(ordered, ordered + 2 * _reach(labels), side="right")
-    return float((ends - np.arange(labels.size)).max() / labels.size)
-
-
-def _reach(labels: FloatArray) -> float:
-    return float(CLOSE * np.ptp(labels) + _ROUNDING * np.abs(labels).max())

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from bagwise._types import FloatArray, IntArray
 from bagwise._version import SOFTWARE
-from bagwise.bagging import STRATEGIES
 from bagwise.bagging.bags import LEFT_OUT, Bags
 from bagwise.bagging.quality import BagQuality, measure_blocks
 from bagwise.errors import ReleaseError, StrategyError, shielded
@@ -40,21 +39,16 @@ from bagwise.rows.encode import Encoder
 from bagwise.show import charts, html
 
 
-def bag_columns(classes: Sequence[str] | None) -> list[str]:
-    """Return the columns of the bag table: one label, or one share for each class."""
-    labels = ["label"] if classes is None else [f"label={name}" for name in classes]
-    return [BAG_ID, "size", *labels, "noise_sd"]
-
-
 def check_output(path: str | Path, *, force: bool = False) -> None:
     """Refuse an output directory that is taken, before any work is done for it."""
     check_target(Path(path), force=force, kind=files.RELEASE)
 
 
 def bag_schema(classes: Sequence[str] | None) -> pa.Schema:
-    """Return the columns of the table of bags, with their types."""
-    whole = {BAG_ID: pa.int64(), "size": pa.int64()}
-    return pa.schema([(name, whole.get(name, pa.float64())) for name in bag_columns(classes)])
+    """Return the columns of the table of bags: one label, or one share for each class."""
+    labels = ["label"] if classes is None else [f"label={name}" for name in classes]
+    numbers = dict.fromkeys([*labels, "noise_sd"], pa.float64())
+    return pa.schema({BAG_ID: pa.int64(), "size": pa.int64(), **numbers})
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -281,11 +275,6 @@ class Release(Published):
         return self.labels / times, self.noise_sd / times
 
     @property
-    def is_sorted(self) -> bool:
-        """Whether rows share a bag for their scores alone; instance loss is made for such bags."""
-        return sorted_by_scores(self.provenance)
-
-    @property
     def classes(self) -> tuple[str, ...] | None:
         """The classes of the label, if it has classes."""
         return self.provenance.classes
@@ -400,7 +389,7 @@ class Release(Published):
     def _from_files(cls, files: ReleaseFiles) -> Self:
         manifest, bags, certificate = files.manifest, files.bags, read_certificate(files)
         classes = manifest.provenance.classes
-        shares = np.column_stack([bags[name].to_numpy() for name in bag_columns(classes)[2:-1]])
+        shares = np.column_stack([column.to_numpy() for column in bags.columns[2:-1]])
         partition = Bags(_bag_of_each_row(files.instances, bags.num_rows))
         if not np.array_equal(bags["size"].to_numpy(), partition.sizes):
             raise ReleaseError("bag sizes do not match the number of instances in each bag.")
@@ -451,24 +440,15 @@ def check_release(release: object) -> None:
         )
 
 
-def sorted_by_scores(made: Provenance) -> bool:
-    """Tell whether rows share a bag for their scores alone.
-
-    If scores define a metric, rows of a bag have similar features, as they do without scores.
-    """
-    compact = made.strategy in STRATEGIES and STRATEGIES[made.strategy].compact
-    return made.scores != "none" and not compact
-
-
 def read_certificate(files: ReleaseFiles) -> Certificate:
     """Check the table of bags, and read the certificate, which must list the same sizes."""
     bags, made = files.bags, files.manifest.provenance
-    if bags.column_names != (names := bag_columns(made.classes)):
-        raise ReleaseError(f"bags hold other columns than {', '.join(names)}.")
-    whole, real = {BAG_ID, "size"}, {pa.int64(): True, pa.float64(): False}
-    for name, column in zip(names, bags.columns, strict=True):
-        if real.get(column.type) is not (name in whole) or column.null_count:
-            raise ReleaseError(f"the column {name!r} of the bags has another type, or gaps.")
+    schema = bag_schema(made.classes)
+    if bags.column_names != schema.names:
+        raise ReleaseError(f"bags hold other columns than {', '.join(schema.names)}.")
+    for field, column in zip(schema, bags.columns, strict=True):
+        if column.type != field.type or column.null_count:
+            raise ReleaseError(f"the column {field.name!r} of the bags has another type, or gaps.")
     if not np.array_equal(bags[BAG_ID].to_numpy(), np.arange(bags.num_rows)):
         raise ReleaseError("bags are not numbered 0, 1, 2, …")
     sizes = pc.unique(bags["size"]).to_pylist()

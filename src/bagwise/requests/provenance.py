@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
+from bagwise.bagging import STRATEGIES
 from bagwise.files.records import Record
 from bagwise.theory.accuracy import Accuracy
 
@@ -166,3 +167,12 @@ class Provenance(Record, frozen=True):
     within: tuple[str, ...]
     exposure: str | None
     missing_labels: Annotated[int, Meta(ge=0, le=2**48)] | UnsetType = UNSET
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether rows share a bag for their scores alone; instance loss is made for such bags.
+
+        If scores define a metric, rows of a bag have similar features, as they do without scores.
+        """
+        compact = self.strategy in STRATEGIES and STRATEGIES[self.strategy].compact
+        return self.scores != "none" and not compact
