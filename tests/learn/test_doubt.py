@@ -111,8 +111,9 @@ def test_the_level_is_the_posterior_mean_among_factors_that_rates_can_have(mean)
     # All of the labels' deviation is noise; a law adds a quarter of it at least, for smoothness.
     error = 5 * np.hypot(1, 0.25) / np.sqrt(50)
     wanted = stats.truncnorm.mean(-mean / error, np.inf, loc=mean, scale=error)
+    sd = stats.truncnorm.std(-mean / error, np.inf, loc=mean, scale=error)
     found = level(labels, 2 * ones, 5 * ones, LAWS["gaussian"], unsure=0.0)
-    assert found == pytest.approx(wanted / 2, rel=1e-3)
+    assert found == pytest.approx((wanted / 2, sd / 2), rel=1e-3)
 
 
 def test_shares_of_a_rare_class_have_the_level_of_their_mean():
@@ -134,9 +135,14 @@ def test_bags_of_another_law_tell_a_level_as_well_as_that_law_lets_them():
     """Of Laplace noise the median knows it best; the mean square is half of that of the mean."""
     rng, ones = np.random.default_rng(3), np.ones(200)
     labels = 3.0 + rng.laplace(size=(100, 200))
-    found = [level(each, ones, 2**0.5 * ones, LAWS["laplace"], unsure=0.0) for each in labels]
+    both = [level(each, ones, 2**0.5 * ones, LAWS["laplace"], unsure=0.0) for each in labels]
+    found, errors = np.transpose(both)
     assert np.var(found) < 0.75 * np.var(labels.mean(axis=1))
     assert abs(np.mean(found) - 3.0) < 4 * np.std(found) / np.sqrt(100)
+    # The error that is told is that of the level, and not that of the mean of the labels.
+    off, chance = (found - 3.0) ** 2, 4 * np.sqrt(2 / 100)
+    assert np.mean(off) == pytest.approx(np.mean(errors**2), rel=chance)
+    assert np.mean((labels.mean(axis=1) - 3.0) ** 2) > (1 + chance) * np.mean(errors**2)
 
 
 @pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
@@ -145,11 +151,18 @@ def test_rates_whose_mean_is_hidden_are_on_average_what_bags_expect():
     X = rng.normal(size=(4000, 4))
     table = pa.table({**{f"x{j}": X[:, j] for j in range(4)}, "y": rng.poisson(0.3, 4000) * 1.0})
     release = bw.make_release(table, label="y", bounds=(0, 10), epsilon=0.1, bag_size=20)
-    model = bw.fit(release, family="poisson")
     bags = np.asarray(release.labels), np.ones(release.bags.n_bags), np.asarray(release.noise_sd)
-    wanted = level(*bags, release.noise_law, unsure=0.0)
-    assert wanted > 0
+    wanted, error = level(*bags, release.noise_law, unsure=0.0)
+    assert 0.1 * wanted < error
+    with pytest.warns(NoEvidenceWarning, match="hides even the mean label.*without --bag-size"):
+        model = bw.fit(release, family="poisson")
     assert model.predict(table).mean() == pytest.approx(wanted, rel=1e-3)
+    # With epsilon enough, bags tell the mean, and nothing is said.
+    release = bw.make_release(table, label="y", bounds=(0, 10), epsilon=20, bag_size=20)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        bw.fit(release, family="poisson")
+    assert not any("even the mean" in str(each.message) for each in said)
 
 
 def test_rates_in_which_noise_hides_every_slope_are_the_mean():

@@ -86,8 +86,8 @@ def level(
     *,
     unsure: float,
     most: float = np.inf,
-) -> float | None:
-    """Return the factor, a posterior mean, for expectations of bags that are all alike.
+) -> tuple[float, float] | None:
+    """Return the factor for expectations of bags that are all alike: posterior mean and deviation.
 
     Before the labels no factor from 0 to `most` is likelier than another. Around it labels vary by
     their noise, and by what else they do, which is nearly normal and no more than that. None where
@@ -97,8 +97,8 @@ def level(
     >>> from bagwise.privacy.noise_laws import LAWS
     >>> labels, ones = np.array([2.9, 1.1] * 50), np.ones(100)
     >>> level(labels, ones, ones, LAWS["gaussian"], unsure=0.1)
-    >>> round(level(labels, ones, ones, LAWS["gaussian"], unsure=0.01), 6)
-    2.0
+    >>> np.round(level(labels, ones, ones, LAWS["gaussian"], unsure=0.01), 2).tolist()
+    [2.0, 0.1]
     """
     # 1. By least squares, which also says what labels vary by besides the noise.
     weights = expected / noise_sd**2
@@ -118,7 +118,9 @@ def level(
             off, label_sd = labels - factor * expected, np.full_like(labels, rest)
             values[row, column] = log_density(law, off, label_sd, noise_sd)[0].sum()
     likely = np.exp(values - values.max()).sum(axis=0)
-    return float(likely @ factors / likely.sum())
+    likely /= likely.sum()
+    mean = float(likely @ factors)
+    return mean, float(np.sqrt(likely @ (factors - mean) ** 2))
 
 
 def best_of_others(

@@ -16,6 +16,7 @@ from bagwise.errors import (
     BagwiseWarning,
     BiasWarning,
     ColumnError,
+    NoEvidenceWarning,
     NotConvergedWarning,
     StrategyError,
     check_name,
@@ -46,6 +47,7 @@ from bagwise.show.stages import Stages
 from bagwise.theory.accuracy import shrunk
 
 _UNSURE = 0.02  # of a mean: bags that know it better need no help
+_HIDDEN = 0.1  # of a mean: of counts, that is a good part of what features say
 _ROUNDS = 5
 _QUICK = 2e7  # numbers in a table that is looked through in a second or two
 
@@ -127,9 +129,19 @@ def at_level(fit: Estimates, setting: Setting, bounds: Bounds | None) -> Estimat
 
     by_chunk = data.over(mean_exposure, operator.or_)
     shares = np.concatenate([by_chunk[first] for first in sorted(by_chunk)])
-    factor = level(data.labels, shares, data.noise_sd, setting.law, unsure=_UNSURE, most=most)
-    if factor is None:
+    told = level(data.labels, shares, data.noise_sd, setting.law, unsure=_UNSURE, most=most)
+    if told is None:
         return fit
+    factor, error = told
+    if error > _HIDDEN * factor:
+        what = "label" if data.offset is None else "rate"
+        warnings.warn(
+            f"noise hides even the mean {what}, which bags tell as {factor:.2g} with a standard "
+            f"error of {error:.1g}: a prediction may be worse than the true mean. Ask for larger "
+            "bags (bagwise release without --bag-size chooses them), or more epsilon.",
+            NoEvidenceWarning,
+            stacklevel=4,
+        )
     # 2. Predictions end at the bounds, so rows far out count as these.
     highest, coef = np.inf if bounds is None else bounds[1], fit.coef
     intercept = float(fit.intercept)
