@@ -259,18 +259,20 @@ def check_name(
 class Shield:
     """Replace an exception of another library inside a ``with`` by a safe one; drop the original.
 
+    `failure` is the safe one, or a function that makes it of the original.
+
     Parsers and casts quote the value that they could not read, and ``raise … from None`` only hides
     the original from the printed traceback: it stays reachable as ``__context__``, with its frames
     and their local variables. A shield removes every link to it.
 
-    >>> with Shield(lambda error: LabelError("not a number")):
+    >>> with Shield(LabelError("not a number")):
     ...     float("secret")
     Traceback (most recent call last):
     bagwise.errors.LabelError: not a number
     """
 
-    def __init__(self, describe: Callable[[Exception], BagwiseError]) -> None:
-        self._describe = describe
+    def __init__(self, failure: BagwiseError | Callable[[Exception], BagwiseError]) -> None:
+        self._failure = failure
 
     def __enter__(self) -> None:
         pass
@@ -287,7 +289,7 @@ class Shield:
                 "memory limit."
             )
         else:
-            failure = self._describe(error)
+            failure = self._failure(error) if callable(self._failure) else self._failure
         del kind, error, traceback  # this frame is part of the new traceback
         try:
             raise failure
@@ -295,14 +297,11 @@ class Shield:
             failure.__context__ = None
 
 
-def shielded(action: Callable[[], T], describe: Callable[[Exception], BagwiseError]) -> T:
-    """Run `action` behind a `Shield`.
-
-    >>> shielded(lambda: float("secret"), lambda error: LabelError("not a number"))
-    Traceback (most recent call last):
-    bagwise.errors.LabelError: not a number
-    """
-    with Shield(describe):
+def shielded(
+    action: Callable[[], T], failure: BagwiseError | Callable[[Exception], BagwiseError]
+) -> T:
+    """Run `action` behind a `Shield`."""
+    with Shield(failure):
         return action()
 
 

@@ -242,7 +242,7 @@ def test_features_that_cannot_be_computed_with_are_refused_unread():
 
 @pytest.mark.parametrize("kept", [0, 2**28])
 def test_a_model_is_designed_from_blocks_as_from_the_whole(engine, kept, monkeypatch):
-    monkeypatch.setattr("bagwise.rows.matrix.BLOCK", 7)
+    monkeypatch.setattr("bagwise.rows.whitening.BLOCK", 7)
     monkeypatch.setattr("bagwise.rows.matrix.KEPT", kept)
     encoder = Encoder.for_table(some_table(), FEATURES)
     blocks, whole = EncodedRows(engine(some_table()), encoder), encoder.transform(some_table())

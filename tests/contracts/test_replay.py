@@ -347,7 +347,7 @@ NOT_ON_DISK = ["groups", "strata", *(f"strategy {name}" for name in set(STRATEGI
 def small_parts(monkeypatch):
     """Few rows are many batches and blocks."""
     monkeypatch.setattr("bagwise.files.stored.BATCH", 64)
-    monkeypatch.setattr("bagwise.rows.matrix.BLOCK", 50)
+    monkeypatch.setattr("bagwise.rows.whitening.BLOCK", 50)
 
 
 @pytest.fixture(scope="module", autouse=True)

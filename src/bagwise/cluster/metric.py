@@ -61,15 +61,15 @@ def make_points(
         W, width = directions if W is None else np.asarray(W @ directions), SPARSE_DIMENSIONS
     # The origin is central whatever the outliers. Sparse columns are mostly zeros, so that an
     # outlier hardly moves their mean; of others it is the median over some of the rows.
-    origin = rows.mean if rows.is_sparse else np.median(rows.take(rows.parts()[0]), axis=0)
+    origin = rows.mean if rows.is_sparse else np.median(next(rows.blocks())[1], axis=0)
     norms = np.concatenate(
-        [np.linalg.norm(_map_rows(rows.take(part), origin, W), axis=1) for part in rows.parts()]
+        [np.linalg.norm(_map_rows(block, origin, W), axis=1) for _, block in rows.blocks()]
     )
     exact = width == 1 or norms.max() > FAR_OUT * np.median(norms)
     points = np.empty((X.shape[0], width), dtype=np.float64 if exact else np.float32)
     usual = float(np.median(norms)) or float(norms.max()) or 1.0
-    for part in rows.parts():
-        points[part] = _map_rows(rows.take(part), origin, W) / usual
+    for place, block in rows.blocks():
+        points[place] = _map_rows(block, origin, W) / usual
     return points
 
 

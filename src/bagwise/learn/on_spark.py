@@ -48,7 +48,7 @@ from bagwise.release.release import bag_schema, read_certificate
 from bagwise.release.verify import noise_per_bag
 from bagwise.rows.encode import Encoder
 from bagwise.rows.matrix import blocks_of
-from bagwise.rows.parts import Reader, Split
+from bagwise.rows.parts import Split
 from bagwise.rows.spark.session import open_session
 from bagwise.rows.spark.tasks import Cluster, split_rows
 from bagwise.rows.whitening import Axes, Moments
@@ -214,7 +214,7 @@ def bags_in_parts(
     """
     splits = _splits_of(cluster, path, manifest)
     encoder, exposure = manifest.encoder, manifest.provenance.exposure
-    reader = Reader(pq.read_schema(splits[0].path))
+    schema = pq.read_schema(splits[0].path)
     width, size = max(1, len(encoder.feature_names)), manifest.n_rows // manifest.n_bags
     at_once = NUMBERS_AT_ONCE // (width if centroids else width * max(1, size))
     at_once = min(BAGS_AT_ONCE, max(1, at_once))
@@ -222,7 +222,7 @@ def bags_in_parts(
     take: Callable[..., Any] = partial(_take_rows, exposed=exposure is not None, family=family)
     if centroids:
         send, take = _send_sums, _take_sums
-    send = partial(send, reader=reader, encoder=encoder, at_once=at_once)
+    send = partial(send, schema=schema, encoder=encoder, at_once=at_once)
     take = partial(take, bags=_BagRows(str((path / BAGS).absolute()), tuple(labels), at_once))
     targets = -(-manifest.n_bags // at_once) + 1  # chunks, and the moments of all rows
     kept = cluster.keep(splits, send, take, targets=targets)
@@ -247,12 +247,12 @@ def _splits_of(cluster: Cluster, path: Path, manifest: Manifest) -> list[Split]:
     names = instance_files(manifest.files)
     hashed = [(str((path / name).absolute()), manifest.files[name]) for name in names]
     groups = cluster.each(hashed, _check_file)
-    splits, first = list[Split](), 0
-    for (file, _), rows in zip(hashed, groups, strict=True):
-        for group, count in enumerate(rows):
-            splits.append(Split(len(splits), file, group, first, count))
-            first += count
-    if first != manifest.n_rows:
+    splits = [
+        Split(file, group, count)
+        for (file, _), rows in zip(hashed, groups, strict=True)
+        for group, count in enumerate(rows)
+    ]
+    if sum(split.rows for split in splits) != manifest.n_rows:
         raise ReleaseError(f"{path} has other rows than its manifest says.")
     return splits
 
@@ -278,13 +278,13 @@ def _check_file(hashed: tuple[str, str], _secret: bytes) -> list[int]:
 
 
 def _rows_in_bags(
-    split: Split, secret: bytes, reader: Reader, encoder: Encoder, exposure: str | None = None
+    split: Split, secret: bytes, schema: pa.Schema, encoder: Encoder, exposure: str | None = None
 ) -> Iterator[tuple[IntArray, FloatArray, FloatArray | None]]:
     """Yield the rows of a split that are in a bag, with its number, block by block."""
-    numbers = reader.read(split, [BAG_ID], secret).column(0)
+    numbers = split.read(schema, [BAG_ID], secret).column(0)
     bags, start = numbers.fill_null(_ALL_ROWS).to_numpy(), 0
     names = encoder.inputs if exposure is None else [*encoder.inputs, exposure]
-    rows = reader.read(split, list(dict.fromkeys(names)), secret)
+    rows = split.read(schema, list(dict.fromkeys(names)), secret)
     for X, times in blocks_of(rows, encoder, exposure):
         here = bags[start : start + len(X)]
         start += len(X)
@@ -299,12 +299,12 @@ def _send_rows(
     split: Split,
     secret: bytes,
     *,
-    reader: Reader,
+    schema: pa.Schema,
     encoder: Encoder,
     exposure: str | None,
     at_once: int,
 ) -> Iterator[tuple[int, pa.Table]]:
-    for bags, X, times in _rows_in_bags(split, secret, reader, encoder, exposure):
+    for bags, X, times in _rows_in_bags(split, secret, schema, encoder, exposure):
         known = [] if times is None else [times]
         yield from split_rows(bags // at_once, _table([bags, *known, *X.T]))
 
@@ -321,11 +321,11 @@ def _take_rows(
 
 
 def _send_sums(
-    split: Split, secret: bytes, *, reader: Reader, encoder: Encoder, at_once: int
+    split: Split, secret: bytes, *, schema: pa.Schema, encoder: Encoder, at_once: int
 ) -> Iterator[tuple[int, pa.Table]]:
     """Add up the rows of a split by bag, and all of them."""
     parts, moments = list[pa.Table](), list[Moments]()
-    for bags, X, _ in _rows_in_bags(split, secret, reader, encoder):
+    for bags, X, _ in _rows_in_bags(split, secret, schema, encoder):
         parts.append(_by_bag(bags, np.ones(bags.size, dtype=np.int64), X))
         moments.append(Moments.of(X))
     if moments:

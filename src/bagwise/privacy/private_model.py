@@ -41,6 +41,7 @@ whole grid steps before they meet, and the sensitivity is that of the rounded co
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -55,7 +56,7 @@ from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
-from bagwise.rows.whitening import BlockedRows, Columns, over_blocks, over_labelled_blocks
+from bagwise.rows.whitening import BlockedRows, Columns, over_blocks
 
 _COLUMN_BITS = 20
 _HALF = LABEL_STEPS // 2
@@ -508,7 +509,9 @@ def _integer_statistics(
     in integers of any length, so that there may be any number of rows.
     """
     work = partial(_statistics_of_block, design=design, to_steps=to_steps)
-    *total, square = sum(over_labelled_blocks(X, labels, work), np.zeros(design.rank + 1, object))
+    *total, square = sum(
+        over_blocks(X, work, operator.add, labels), np.zeros(design.rank + 1, object)
+    )
     half = 1 << (_COLUMN_BITS - 1)
     rounded = [(each + half) >> _COLUMN_BITS for each in total]  # to the nearest step
     return np.array([*rounded, square], dtype=np.int64)

@@ -27,7 +27,7 @@ from bagwise.bagging.assigning import check_strata
 from bagwise.bagging.bags import Bags
 from bagwise.errors import ReleaseError, Shield, StrategyError
 from bagwise.files.atomic import create_private
-from bagwise.files.parquet_files import WrittenTable, as_parquet_keeps_it, write_plain
+from bagwise.files.parquet_files import WrittenTable, write_plain
 from bagwise.files.regular_files import sha256_of
 from bagwise.files.spill import SpillDirectory
 from bagwise.planner.sample import MOST_ROWS, Population
@@ -56,7 +56,7 @@ from bagwise.requests.columns import Columns
 from bagwise.requests.provenance import Provenance
 from bagwise.requests.queries import resolve_scores
 from bagwise.requests.verbs import Choice, ReleaseRequest
-from bagwise.rows.columns import as_float, without_dictionary
+from bagwise.rows.columns import as_float
 from bagwise.rows.encode import Encoder
 from bagwise.rows.facts import (
     Strata,
@@ -71,7 +71,7 @@ from bagwise.rows.keys import SealedBox, row_blocks, seal
 from bagwise.rows.labels import check_label, equals_label, label_vector, note_likely_copies
 from bagwise.rows.matrix import PartsMatrix
 from bagwise.rows.parts import Part, Parts
-from bagwise.rows.table import Rows
+from bagwise.rows.table import Rows, published_schema
 
 ROWS_PER_FILE = 2**20
 """Rows of a file where nobody says how many."""

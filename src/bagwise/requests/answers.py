@@ -32,7 +32,7 @@ from bagwise.privacy.private_range import (
 from bagwise.requests.budget import Budget
 from bagwise.requests.queries import ModelQuery, Queries, ScoresKind
 from bagwise.rows.labels import Bounds
-from bagwise.rows.whitening import over_blocks, over_labelled_blocks
+from bagwise.rows.whitening import over_blocks
 from bagwise.show.stages import Stages
 
 
@@ -237,5 +237,5 @@ class Leftovers:
             left = np.abs(np.clip(labels, *bounds) - expected_labels(model, X, bounds))
             return count_beyond(left, distance, limits)
 
-        blocks = over_labelled_blocks(self.X, self.labels, count, np.add)
+        blocks = over_blocks(self.X, count, np.add, self.labels)
         return np.asarray(np.sum(list(blocks), axis=0))

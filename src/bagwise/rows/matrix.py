@@ -21,7 +21,7 @@ from bagwise.rows.encode import Encoder
 from bagwise.rows.parts import Part, Parts
 from bagwise.rows.row_order import inverse_order
 from bagwise.rows.table import Rows
-from bagwise.rows.whitening import BLOCK, BlockedRows
+from bagwise.rows.whitening import BlockedRows, blocks
 
 T = TypeVar("T")
 
@@ -63,8 +63,7 @@ class EncodedRows:
         return self.encoder.transform(self._rows.block(self.encoder.inputs, start, stop))
 
     def __iter__(self) -> Iterator[FloatArray]:
-        for start in range(0, self.shape[0], BLOCK):
-            yield self[start : start + BLOCK]
+        return (self[rows] for rows in blocks(self.shape[0]))
 
     def __matmul__(self, vector: FloatArray) -> FloatArray:
         return np.concatenate([block @ vector for block in self])
@@ -97,9 +96,8 @@ def encode_to_disk(
             shape = (table.num_rows, len(encoder.feature_names))
             allocate(file.fileno(), 8 * math.prod(shape))  # a full disk would end the process later
             X = np.memmap(file, dtype=np.float64, mode="w+", shape=shape)
-        for start in range(0, table.num_rows, BLOCK):
-            stop = min(table.num_rows, start + BLOCK)
-            X[start:stop] = encoder.transform(arranged.block(encoder.inputs, start, stop))
+        for rows in blocks(table.num_rows):
+            X[rows] = encoder.transform(arranged.block(encoder.inputs, rows.start, rows.stop))
         return X
     finally:
         spill.close()
@@ -148,9 +146,9 @@ def blocks_of(
 ) -> Iterator[tuple[FloatArray, FloatArray | None]]:
     """Yield X of a table, block by block, and one more column, if it is named."""
     labels = None if label is None else as_float(table.column(label))
-    for start in range(0, table.num_rows, BLOCK):
-        X = encoder.transform(table.slice(start, BLOCK))
-        yield X, None if labels is None else labels[start : start + BLOCK]
+    for rows in blocks(table.num_rows):
+        X = encoder.transform(table.slice(rows.start, rows.stop - rows.start))
+        yield X, None if labels is None else labels[rows]
 
 
 def sampled_rows(part: Part, share: float) -> IntArray:

@@ -8,12 +8,10 @@ that are published are ever reordered on disk, so that labels are in no file but
 """
 
 import copy
-import functools
 import math
-import operator
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -25,20 +23,22 @@ import pyarrow.parquet as pq
 
 from bagwise._types import IntArray, index_type
 from bagwise.errors import LabelError, OutputError, Shield, TableError, shielded
-from bagwise.files.parquet_files import as_parquet_keeps_it, memory_of_machine
+from bagwise.files.parquet_files import memory_of_machine
 from bagwise.files.spill import SpillDirectory, sweep_spills
 from bagwise.files.stored import BATCH, StoredTable, arrange
-from bagwise.rows.columns import find_column, is_text, without_dictionary
+from bagwise.rows.columns import find_column, is_text
 from bagwise.rows.labels import has_label
-from bagwise.rows.row_order import inverse_order
 from bagwise.rows.sources import ScannedSource, Stream, open_source
 from bagwise.rows.sources.files import ParquetFiles
-from bagwise.rows.summary import ColumnSummary
-from bagwise.rows.table import Rows, choose_columns, read_rows, refuse_empty
-
-SUMMARISED = 2**22
-"""Rows of a column that are summarised together."""
-
+from bagwise.rows.sources.source import UNREADABLE
+from bagwise.rows.table import (
+    Rows,
+    choose_columns,
+    known_layout,
+    published_schema,
+    read_rows,
+    refuse_empty,
+)
 
 VECTORS = 6
 """Numbers of 64 bits for each row that a release holds at its peak: labels, orders and bags."""
@@ -110,26 +110,6 @@ def shown(size: int) -> str:
     return f"{size / 2**30:.1f} GB" if size >= 2**30 else f"{size / 2**20:.1f} MB"
 
 
-class ParkedOrder:
-    """An order of rows in a file without a name.
-
-    It is needed once or twice, and vectors of all rows are what memory is short of.
-    """
-
-    def __init__(self, order: IntArray, spill: SpillDirectory) -> None:
-        self._type = order.dtype
-        self._file = shielded(
-            lambda: tempfile.TemporaryFile(dir=spill.path),  # noqa: SIM115 (goes with this object)
-            _full,
-        )
-        shielded(lambda: order.tofile(self._file), _full)
-
-    def read(self) -> IntArray:
-        """Return the order."""
-        self._file.seek(0)
-        return np.fromfile(self._file, dtype=self._type)
-
-
 class SpilledRows(Rows):
     """Rows on disk, of which single columns, and vectors with one number a row, fit into memory."""
 
@@ -137,9 +117,11 @@ class SpilledRows(Rows):
         self._dataset, self._memory = dataset, memory
         self._spill = SpillDirectory(memory.spill)
         self._schema: pa.Schema = pa.schema([dataset.schema.field(name) for name in names])
-        self._n_stored: int = shielded(dataset.count_rows, _unreadable)
-        self._parked: ParkedOrder | None = None
-        self.num_rows = self._n_stored
+        self.num_rows = shielded(dataset.count_rows, TableError(UNREADABLE))
+        self._n_stored = self.num_rows
+        # The order is in a file without a name: it is needed once or twice, and vectors of all rows
+        # are what memory is short of.
+        self._parked: Any = None
 
     @property
     def column_names(self) -> list[str]:
@@ -152,35 +134,38 @@ class SpilledRows(Rows):
         at_once = self._memory.at_once(self._n_stored)
         return max(1, at_once // row_bytes(self._schema))
 
-    def column(self, name: str) -> pa.ChunkedArray:
-        """Return one column."""
-        column = self._read(name)
-        return column if self._parked is None else column.take(pa.array(self._parked.read()))
+    def _places(self) -> IntArray | None:
+        if self._parked is None:
+            return None
+        self._parked.seek(0)
+        return np.fromfile(self._parked, dtype=index_type(self._n_stored))
 
-    def _read(self, name: str) -> pa.ChunkedArray:
-        """Read one column in the order of the files; numbers go to where they stay at once.
+    def _stored_column(self, name: str) -> pa.ChunkedArray:
+        """Read one column; numbers go to where they stay at once.
 
         Assembled from batches, a column would be in memory twice, and its pieces would be kept for
         reuse.
         """
         kind = self._schema.field(name).type
-        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-            return self._read_batches(name, kind)
-        values = np.empty(self._n_stored, dtype=kind.to_pandas_dtype())
-        start = 0
-        for batch in _scan(self._dataset, [name]):
-            part = batch.column(0)
-            if part.null_count:
-                return self._read_batches(name, kind)
-            values[start : start + len(part)] = part.to_numpy()
-            start += len(part)
-        return pa.chunked_array([pa.array(values)], type=kind)
-
-    def _read_batches(self, name: str, kind: pa.DataType) -> pa.ChunkedArray:
-        chunks = [batch.column(0) for batch in _scan(self._dataset, [name])]
+        if pa.types.is_floating(kind) or pa.types.is_integer(kind):
+            values, start = np.empty(self._n_stored, dtype=kind.to_pandas_dtype()), 0
+            for batch in self._scan([name]):
+                if batch.column(0).null_count:
+                    break
+                values[start : start + batch.num_rows] = batch.column(0).to_numpy()
+                start += batch.num_rows
+            else:
+                return pa.chunked_array([pa.array(values)], type=kind)
+        chunks = [batch.column(0) for batch in self._scan([name])]
         pa.default_memory_pool().release_unused()  # of the columns before
-        column = pa.chunked_array(chunks, type=kind)
-        return pc.cast(column, pa.large_string()) if pa.types.is_string_view(kind) else column
+        return known_layout(pa.chunked_array(chunks, type=kind))
+
+    def _scan(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of all rows, in the order of the files."""
+        scanner = self._dataset.scanner(
+            columns=list(names), batch_size=BATCH, batch_readahead=2, fragment_readahead=1
+        )
+        return read_on(scanner.to_reader)
 
     def n_bytes(self, names: Sequence[str]) -> int:
         """Return about how many bytes some columns take."""
@@ -189,27 +174,24 @@ class SpilledRows(Rows):
     def scan(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield some columns of all rows, some rows at a time."""
         here = self._parked is None
-        for batch in _scan(self._dataset, names) if here else self._arrange(names).batches(names):
+        for batch in self._scan(names) if here else self._arrange(names).batches(names):
             yield pa.Table.from_batches([batch])
 
     def take(self, order: IntArray) -> Self:
         """Return these rows, in this order."""
-        taken = copy.copy(self)
-        chosen = order if self._parked is None else self._parked.read()[order]
-        chosen = chosen.astype(index_type(self._n_stored), copy=False)
-        taken._parked = ParkedOrder(chosen, self._spill)
+        taken, places = copy.copy(self), self._places()
+        chosen = order if places is None else places[order]
+        with Shield(
+            OutputError("the order of the rows cannot be written beside the output: is it full?")
+        ):
+            taken._parked = tempfile.TemporaryFile(dir=self._spill.path)  # noqa: SIM115 (it stays)
+            chosen.astype(index_type(self._n_stored), copy=False).tofile(taken._parked)
         taken.num_rows, taken.stored = order.size, None
         return taken
 
     def block(self, names: Sequence[str], start: int, stop: int) -> pa.Table:
         """Return some columns of the rows from `start` on, up to `stop`."""
         return self._arrange(names).block(names, start, stop)
-
-    def summarise(self, names: Sequence[str]) -> dict[str, ColumnSummary]:
-        """Return the facts about columns that an encoder needs."""
-        # Facts do not depend on the order, and to bring a column into its order takes long.
-        read = self._read if self.num_rows == self._n_stored else self.column
-        return {name: _summary(name, read(name)) for name in names}
 
     def hand_over(self, names: Sequence[str]) -> pa.Table:
         """Return columns as they leave, as a table that is mapped."""
@@ -223,54 +205,26 @@ class SpilledRows(Rows):
         return held
 
     def _write(self, names: Sequence[str]) -> StoredTable:
-        empty = self._schema.empty_table().select(list(names))
-        plain = pa.table([without_dictionary(one) for one in empty.columns], names=list(names))
-        schema = as_parquet_keeps_it(plain).schema  # the types that they will have in a release
-        n = self._n_stored
-        order = np.arange(n) if self._parked is None else self._parked.read()
-        if some := order.size < n:
-            places = np.full(n, -1)
-            places[order] = np.arange(order.size)
-        else:
-            places = inverse_order(order)
+        schema = published_schema(self._schema, names)
+        places = np.arange(self._n_stored, dtype=index_type(self._n_stored))
+        if (order := self._places()) is not None:
+            places.fill(-1)
+            places[order] = np.arange(order.size, dtype=places.dtype)
         del order
-
-        scanned = _scan(self._dataset, names)
 
         def batches() -> Iterator[pa.RecordBatch]:
             start = 0
-            for batch in scanned:
+            for batch in self._scan(names):
                 here = places[start : start + batch.num_rows] >= 0
                 start += batch.num_rows
-                chosen = batch.filter(pa.array(here)) if some else batch
+                chosen = batch if here.all() else batch.filter(pa.array(here))
                 columns = zip(chosen.columns, schema, strict=True)
-                with Shield(_unwritable):
+                with Shield(TableError("a column has a type that Parquet cannot hold.")):
                     cells = [pc.cast(column, field.type) for column, field in columns]
                 yield pa.record_batch(cells, schema=schema)
 
-        kept = places[places >= 0] if some else places
+        kept = places if self.num_rows == self._n_stored else places[places >= 0]
         return arrange(batches(), schema, kept, self._spill.path, rows_at_once=self.rows_at_once)
-
-
-def _summary(name: str, column: pa.ChunkedArray) -> ColumnSummary:
-    slices = [column.slice(at, SUMMARISED) for at in range(0, len(column), SUMMARISED)]
-    found = functools.reduce(
-        operator.add, (ColumnSummary.of(name, some, whole=True) for some in slices)
-    )
-    if not found.missing:
-        return found
-    # Sums are exact, and so take long; they are needed only where something is missing.
-    return functools.reduce(operator.add, (ColumnSummary.of(name, some) for some in slices))
-
-
-def _scan(dataset: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield some columns of all rows, in the order of the files."""
-    scanner = dataset.scanner(
-        columns=list(names), batch_size=BATCH, batch_readahead=2, fragment_readahead=1
-    )
-    batches = iter(shielded(scanner.to_reader, _unreadable))
-    while (batch := shielded(lambda: next(batches, None), _unreadable)) is not None:
-        yield batch
 
 
 def row_bytes(schema: pa.Schema) -> int:
@@ -282,21 +236,6 @@ def row_bytes(schema: pa.Schema) -> int:
         except (ValueError, AttributeError):
             total += 32
     return total
-
-
-def _full(_error: Exception) -> OutputError:
-    return OutputError("the order of the rows cannot be written beside the output: is it full?")
-
-
-def _unreadable(_error: Exception) -> TableError:
-    return TableError(
-        "the table cannot be read: a file is damaged or missing, or a column has types that do not "
-        "go together."
-    )
-
-
-def _unwritable(_error: Exception) -> TableError:
-    return TableError("a column has a type that Parquet cannot hold.")
 
 
 # -- opening ---------------------------------------------------------------------------------------
@@ -378,7 +317,7 @@ def estimate_size(source: Any, *, label: str | None = None) -> Estimate | None:
     """
     if not isinstance(source, ScannedSource):
         return None  # also for files whose size tells how labels are spelled, or how well they pack
-    with Shield(_damaged):
+    with Shield(TableError(UNREADABLE)):
         if isinstance(source, ParquetFiles):  # without waiting for pyarrow's datasets
             n_rows = sum(pq.read_metadata(path).num_rows for path in source.files.paths)
             with pq.ParquetFile(source.files.paths[0]) as file:
@@ -407,7 +346,7 @@ def _texts(schema: pa.Schema, label: str | None) -> list[str]:
 def _read_stream(source: Stream, memory: Memory, label: str | None) -> pa.Table:
     """Read a stream, which can be read only once, as long as it fits into memory."""
     reader, read, n_rows, size = source.batches(), list[pa.RecordBatch](), 0, 0
-    while (batch := shielded(lambda: next(reader, None), _damaged)) is not None:
+    for batch in read_on(lambda: reader):
         read.append(batch)
         n_rows += batch.num_rows
         size += int(batch.select([name for name in batch.schema.names if name != label]).nbytes)
@@ -420,7 +359,8 @@ def _read_stream(source: Stream, memory: Memory, label: str | None) -> pa.Table:
     return pa.Table.from_batches(read, reader.schema)
 
 
-def _damaged(_error: Exception) -> TableError:
-    return TableError(
-        "the table cannot be read: a file is damaged, cut short, or of several types in a column."
-    )
+def read_on(open_reader: Callable[[], pa.RecordBatchReader]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a reader, whose messages may quote cells."""
+    batches = iter(shielded(open_reader, TableError(UNREADABLE)))
+    while (batch := shielded(lambda: next(batches, None), TableError(UNREADABLE))) is not None:
+        yield batch

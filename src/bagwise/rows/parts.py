@@ -10,11 +10,11 @@ the label, is under a stream of the run's secret in every file that is written.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_bytes, token_hex
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -77,80 +77,56 @@ class Split:
 
     Attributes
     ----------
-    number : int
-        Its place among the splits.
-    first, rows : int
-        Number of its first row in the table, and how many it has.
-    nonce : bytes or None
-        Of the stream that encrypts one of its columns.
+    masked : (str, bytes) or None
+        The column that is encrypted, and the nonce of its stream.
+    cells : tuple of pairs
+        Columns that the names of directories hold (``year=2020``), and their cells.
+    number, first : int
+        Its place among the splits, and that of its first row among all rows (`numbered`).
     """
 
-    number: int
     path: str
     group: int
-    first: int
     rows: int
-    nonce: bytes | None = None
+    masked: tuple[str, bytes] | None = None
+    cells: tuple[tuple[str, Any], ...] = ()
+    number: int = 0
+    first: int = 0
 
-
-@dataclass(frozen=True)
-class Reader:
-    """The settings for reading a split.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        Of the table, including cells of directories (``year=2020``).
-    root : str or None
-        The directory whose names have cells.
-    keys : tuple of str
-        Columns that are such cells.
-    masked : str or None
-        The column that is encrypted by a stream of the secret.
-    """
-
-    schema: pa.Schema
-    root: str | None = None
-    keys: tuple[str, ...] = ()
-    masked: str | None = None
-
-    def read(self, split: Split, names: Sequence[str], secret: bytes) -> pa.Table:
-        """Return some columns of a split."""
-        if self.root is not None:
-            table = self._read_partition(split, names)
-        else:
-            with pq.ParquetFile(split.path, pre_buffer=False) as file:
-                read = file.read_row_group(split.group, columns=list(names), use_threads=False)
-            table = pa.table([read.column(name) for name in names], names=list(names))
-            wanted = pa.schema([self.schema.field(name).remove_metadata() for name in names])
-            table = table if table.schema.equals(wanted) else table.cast(wanted)
-        if table.num_rows != split.rows:
+    def read(self, schema: pa.Schema, names: Sequence[str], secret: bytes) -> pa.Table:
+        """Return some columns, with the types of a schema."""
+        cells, columns = dict(self.cells), []
+        with pq.ParquetFile(self.path, pre_buffer=False) as file:
+            stored = [name for name in names if name not in cells]
+            read = file.read_row_group(self.group, columns=stored, use_threads=False)
+        if read.num_rows != self.rows:
             raise TableError("a file has other rows than it had when the run began.")
-        if self.masked in names and split.nonce is not None:
-            place = table.column_names.index(self.masked)
-            hidden = table.column(place).to_numpy().astype("<i8").tobytes()
-            shown = pa.array(np.frombuffer(masked(secret, split.nonce, hidden), dtype="<f8"))
-            table = table.set_column(place, self.masked, shown)
-        return table
+        for name in names:
+            kind = schema.field(name).type
+            if name in cells:
+                column = pa.repeat(pa.scalar(cells[name]), self.rows).cast(kind)
+            elif self.masked is not None and name == self.masked[0]:
+                hidden = read.column(name).to_numpy().astype("<i8").tobytes()
+                shown = masked(secret, self.masked[1], hidden)
+                column = pa.array(np.frombuffer(shown, dtype="<f8"))
+            else:
+                column = read.column(name)
+                column = column if column.type == kind else column.cast(kind)
+            columns.append(column)
+        return pa.table(columns, names=list(names))
 
-    def part(self, split: Split, names: Sequence[str], secret: bytes) -> Part:
-        """Return some columns of a split as a part."""
-        return Part(split.number, split.first, self.read(split, names, secret), secret)
+    def part(self, schema: pa.Schema, names: Sequence[str], secret: bytes) -> Part:
+        """Return some columns as a part."""
+        return Part(self.number, self.first, self.read(schema, names, secret), secret)
 
-    def _read_partition(self, split: Split, names: Sequence[str]) -> pa.Table:
-        import pyarrow.dataset as ds
 
-        keys = pa.schema([self.schema.field(key) for key in self.keys])
-        dataset = ds.dataset(
-            [split.path],
-            schema=self.schema,
-            partitioning=ds.partitioning(keys, flavor="hive"),
-            partition_base_dir=self.root,
-            format=ds.ParquetFileFormat(pre_buffer=False),
-        )
-        (fragment,) = dataset.get_fragments()
-        group = fragment.subset(row_group_ids=[split.group])
-        return group.to_table(schema=self.schema, columns=list(names), use_threads=False)
+def numbered(splits: Iterable[Split]) -> tuple[Split, ...]:
+    """Return splits that follow each other, and know their places."""
+    placed, first = list[Split](), 0
+    for split in splits:
+        placed.append(replace(split, number=len(placed), first=first))
+        first += split.rows
+    return tuple(placed)
 
 
 @dataclass(frozen=True)
@@ -166,9 +142,8 @@ class Parts:
     """
 
     workers: Cluster
-    reader: Reader
-    splits: tuple[Split, ...]
     schema: pa.Schema
+    splits: tuple[Split, ...]
     stable: bool = False
 
     rows_at_once = 0  # there may be more than one machine holds
@@ -180,7 +155,8 @@ class Parts:
     @property
     def masked(self) -> str | None:
         """A column of doubles that is encrypted by a stream in files."""
-        return self.reader.masked
+        one = self.splits[0].masked
+        return None if one is None else one[0]
 
     @property
     def sizes(self) -> list[int]:
@@ -199,17 +175,17 @@ class Parts:
 
     def map(self, work: Callable[[Part], T], columns: Sequence[str]) -> list[T]:
         """Return the results of `work` for each split, in the order of the splits."""
-        reader = self.reader
+        schema = self.schema
         return self.workers.each(
-            self.splits, lambda split, secret: work(reader.part(split, columns, secret))
+            self.splits, lambda split, secret: work(split.part(schema, columns, secret))
         )
 
     def gather(self, deal: Deal, work: Callable[[Part], T], columns: Sequence[str]) -> dict[int, T]:
         """Bring rows together; return a small result from each new part."""
-        reader = self.reader
+        schema = self.schema
 
         def scatter(split: Split, secret: bytes) -> Iterator[tuple[int, pa.Table]]:
-            part = reader.part(split, columns, secret)
+            part = split.part(schema, columns, secret)
             targets, rows = deal(part)  # perhaps not all of them
             keys = row_keys(secret, "regroup", part.first, rows.num_rows)
             # In the end, and found by its place: nobody knows what columns of a table are called.
@@ -236,26 +212,18 @@ class Parts:
         """Regroup rows into files in the private directory, with one column encrypted."""
         where = str(self.workers.scratch.new_file("part"))
 
-        def keep(part: Part) -> tuple[str, int, bytes | None, pa.Schema]:
-            kept, nonce = finish(part), None
+        def keep(part: Part) -> tuple[Split, pa.Schema]:
+            kept, hidden = finish(part), None
             schema = kept.schema
             if masked is not None:
-                kept, nonce = mask_column(kept, masked, part.secret)
+                kept, hidden = mask_column(kept, masked, part.secret)
             path = create_private(Path(f"{where}.{part.number}.{token_hex(8)}"))
             pq.write_table(kept, path, compression="lz4", row_group_size=max(1, kept.num_rows))
-            return str(path), kept.num_rows, nonce, schema
+            return Split(str(path), 0, kept.num_rows, hidden), schema
 
         found = self.gather(deal, keep, columns)
-        splits, first = list[Split](), 0
-        for target in sorted(found):
-            path, rows, nonce, schema = found[target]
-            splits.append(Split(len(splits), path, 0, first, rows, nonce))
-            first += rows
-        reader = Reader(schema)
-        if masked is not None:
-            place = schema.get_field_index(masked)
-            reader = Reader(schema.set(place, pa.field(masked, pa.int64())), masked=masked)
-        return Parts(self.workers, reader, tuple(splits), schema)
+        splits, schemas = zip(*(found[target] for target in sorted(found)), strict=True)
+        return Parts(self.workers, schemas[0], numbered(splits))
 
     def head(self) -> "Parts":
         """Return the first split alone."""
@@ -263,11 +231,7 @@ class Parts:
 
     def reordered(self, order: IntArray) -> "Parts":
         """Return the splits in another order, numbered anew."""
-        splits, first = list[Split](), 0
-        for number, place in enumerate(order.tolist()):
-            splits.append(replace(self.splits[place], number=number, first=first))
-            first += splits[-1].rows
-        return replace(self, splits=tuple(splits))
+        return replace(self, splits=numbered(self.splits[place] for place in order.tolist()))
 
     def write(
         self, leave: Finish, columns: Sequence[str], path: Path, *, rows_per_file: int
@@ -278,12 +242,12 @@ class Parts:
             stop = start + rows_per_file
             here = [s for s in self.splits if s.first < stop and s.first + s.rows > start]
             items.append((start, stop, here))
-        reader, name = self.reader, str(path)
+        schema, name = self.schema, str(path)
 
         def write(item: tuple[int, int, Sequence[Split]], secret: bytes) -> WrittenTable:
             (start, stop, splits), tables = item, []
             for split in splits:
-                rows = leave(reader.part(split, columns, secret))
+                rows = leave(split.part(schema, columns, secret))
                 first = max(0, start - split.first)
                 tables.append(rows.slice(first, stop - split.first - first))
             table, written = pa.concat_tables(tables), Path(f"{name}.{start}.{token_hex(8)}")
@@ -318,9 +282,9 @@ def by_key(keys: NDArray[np.uint64], parts: int) -> IntArray:
     return ((keys >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
 
 
-def mask_column(table: pa.Table, name: str, secret: bytes) -> tuple[pa.Table, bytes]:
-    """Return a table with a column of doubles encrypted by a stream, and the stream's nonce."""
+def mask_column(table: pa.Table, name: str, secret: bytes) -> tuple[pa.Table, tuple[str, bytes]]:
+    """Return a table with a column of doubles encrypted by a stream; its name, and the nonce."""
     nonce, place = token_bytes(16), table.column_names.index(name)
     shown = table.column(name).to_numpy().astype("<f8").tobytes()
     hidden = pa.array(np.frombuffer(masked(secret, nonce, shown), dtype="<i8"))
-    return table.set_column(place, name, hidden), nonce
+    return table.set_column(place, name, hidden), (name, nonce)

@@ -4,6 +4,8 @@ A table may come as many files, and be counted on many machines. Everything here
 without rounding, so that the result depends neither on the parts nor on their order.
 """
 
+import functools
+import operator
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,6 +19,7 @@ from bagwise.rows.columns import as_float, as_text, is_numeric, is_text, without
 LARGEST = 1e100  # what is larger cannot be squared safely
 MOST_VALUES = 10_000  # different values that are counted; beyond, there are just many
 _UNIT_BITS = 1126  # every double is a whole multiple of 2**-1126, its 53 bits included
+_TOGETHER = 2**22  # rows that are summarised together
 _BLOCK = 2**24  # so many halves of a double's bits add up to less than 2**53
 
 
@@ -79,6 +82,15 @@ class ColumnSummary:
         plain = without_dictionary(column)
         counted = None if levels is not None else _few_values(plain)
         return cls(kind, rows, missing, total, huge, levels, _keys(plain), counted, low, high)
+
+    @classmethod
+    def of_all(cls, name: str, column: pa.ChunkedArray) -> Self:
+        """Summarise all of a column; its sum, which takes long, only if something is missing."""
+        slices = [column.slice(at, _TOGETHER) for at in range(0, len(column) or 1, _TOGETHER)]
+        facts = functools.reduce(operator.add, (cls.of(name, s, whole=True) for s in slices))
+        if facts.missing:
+            facts = functools.reduce(operator.add, (cls.of(name, some) for some in slices))
+        return facts
 
     def __add__(self, other: Self) -> Self:
         keys = levels = values = None

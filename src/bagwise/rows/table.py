@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from bagwise._types import IntArray
 from bagwise.errors import ColumnError, TableError
 from bagwise.files.atomic import new_file
+from bagwise.files.parquet_files import as_parquet_keeps_it
 from bagwise.files.stored import StoredTable
 from bagwise.rows.columns import refuse_doubled_columns, without_dictionary
 from bagwise.rows.sources import open_source
@@ -45,6 +46,7 @@ class Rows:
         self._columns = dict(zip(table.column_names, table.columns, strict=True))
         self._order: IntArray | None = None
         self.num_rows: int = table.num_rows
+        self._n_stored = self.num_rows
 
     @property
     def column_names(self) -> list[str]:
@@ -58,8 +60,16 @@ class Rows:
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return one column."""
-        column = self._columns[name]
-        return column if self._order is None else column.take(pa.array(self._order))
+        column, places = self._stored_column(name), self._places()
+        return column if places is None else column.take(pa.array(places))
+
+    def _stored_column(self, name: str) -> pa.ChunkedArray:
+        """Return one column in the order of the source."""
+        return self._columns[name]
+
+    def _places(self) -> IntArray | None:
+        """Return where the rows are in the source, if not as they are there."""
+        return self._order
 
     def n_bytes(self, names: Sequence[str]) -> int:
         """Return about how many bytes some columns take."""
@@ -81,15 +91,14 @@ class Rows:
         if self._order is not None:
             # Blocks are read many times over: each column is brought into its order once.
             self._columns = {name: self.column(name) for name in self._columns}
-            self._order = None
+            self._order, self._n_stored = None, self.num_rows
         return pa.table({name: self._columns[name].slice(start, stop - start) for name in names})
 
     def summarise(self, names: Sequence[str]) -> dict[str, ColumnSummary]:
         """Return the facts about columns that an encoder needs; exact, so that no order shows."""
-        # In any order, where all rows are there.
-        whole = all(len(column) == self.num_rows for column in self._columns.values())
-        read = self._columns.__getitem__ if whole else self.column
-        return {name: ColumnSummary.of(name, read(name), whole=True) for name in names}
+        # In any order, if all rows are there: to bring a column into its order takes long.
+        read = self._stored_column if self.num_rows == self._n_stored else self.column
+        return {name: ColumnSummary.of_all(name, read(name)) for name in names}
 
     def hand_over(self, names: Sequence[str]) -> pa.Table:
         """Return the published columns, and forget them: these rows are not used again."""
@@ -127,11 +136,21 @@ def read_table(source: Any, *, index_names: Iterable[str] = ()) -> pa.Table:
     table = open_source(source).read(wanted)
     table = table.select(choose_columns(table, wanted))
     refuse_empty(table.num_rows, table.num_columns)
-    columns = [  # strings in a layout that every Arrow function knows
-        pc.cast(column, pa.large_string()) if pa.types.is_string_view(column.type) else column
-        for column in table.columns
-    ]
-    return pa.table(columns, names=table.column_names)  # and so without any metadata
+    # As a new table, and so without any metadata.
+    return pa.table(list(map(known_layout, table.columns)), names=table.column_names)
+
+
+def known_layout(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return strings in a layout that every Arrow function knows; other columns unchanged."""
+    view = pa.types.is_string_view(column.type)
+    return pc.cast(column, pa.large_string()) if view else column
+
+
+def published_schema(kinds: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Return the types that columns will have in the Parquet files of a release."""
+    empty = kinds.empty_table().select(list(names))
+    plain = pa.table([without_dictionary(one) for one in empty.columns], names=list(names))
+    return as_parquet_keeps_it(plain).schema
 
 
 def choose_columns(table: pa.Table, wanted: Collection[str]) -> list[str]:

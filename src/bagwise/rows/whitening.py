@@ -60,36 +60,29 @@ class BlockedRows(ABC):
         """Return about so many rows from everywhere."""
 
 
+def blocks(n_rows: int) -> Iterator[slice]:
+    """Yield where each block of rows begins and ends."""
+    for first in range(0, n_rows, BLOCK):
+        yield slice(first, min(first + BLOCK, n_rows))
+
+
 def over_blocks(
-    X: Any, work: Callable[[FloatArray], T], merge: Callable[[T, T], T] = operator.add
-) -> Iterator[T]:
-    """Yield the result of `work` for each block of X, or for several blocks, merged.
+    X: Any,
+    work: Callable[..., T],
+    merge: Callable[[T, T], T] = operator.add,
+    *labels: FloatArray | None,
+) -> Iterable[T]:
+    """Return the result of `work` for each block of X, or for several blocks, merged.
+
+    With `labels`, `work` gets those of the block, too; X in parts has its own.
 
     >>> [part.tolist() for part in over_blocks(np.ones((3, 2)), np.sum)]
     [6.0]
     """
     if isinstance(X, BlockedRows):
-        yield from X.over(work, merge)
-        return
-    for start in range(0, X.shape[0], BLOCK):
-        yield work(X[start : start + BLOCK])
-
-
-def over_labelled_blocks(
-    X: Any,
-    labels: FloatArray | None,
-    work: Callable[[FloatArray, FloatArray], T],
-    merge: Callable[[T, T], T] = operator.add,
-) -> Iterator[T]:
-    """Yield the results of `work` for blocks of X and their labels; X in parts brings its own."""
-    if isinstance(X, BlockedRows):
-        yield from X.over(work, merge, labelled=True)
-        return
-    if labels is None:
-        raise AssertionError("labels are with their rows, or at hand")
-    for start in range(0, X.shape[0], BLOCK):
-        rows = slice(start, start + BLOCK)
-        yield work(X[rows], labels[rows])
+        return X.over(work, merge, labelled=bool(labels))
+    vectors: Any = labels
+    return (work(X[rows], *(vector[rows] for vector in vectors)) for rows in blocks(X.shape[0]))
 
 
 def rounding(size: int) -> float:
@@ -241,25 +234,22 @@ class Columns:
     def __init__(self, X: Any, order: IntArray | None = None) -> None:
         self.is_sparse = sparse.issparse(X)
         self.n_rows = X.shape[0]
-        self._X, self._order, self._given_order = X, order, order
+        self._X, self._order = X, order
         if self.is_sparse:
-            self._X, self._order = sparse.csr_array(X), None
-            if order is not None:
-                self._X = self._X[order]
+            self._X = sparse.csr_array(X) if order is None else sparse.csr_array(X)[order]
+
+    def blocks(self) -> Iterator[tuple[slice, Any]]:
+        """Yield the place of each block, and its rows."""
+        for place in blocks(self.n_rows):
+            # Dense rows come into their order as they are read.
+            order = None if self.is_sparse else self._order
+            yield place, self._X[place if order is None else order[place]]
 
     def _over(self, work: Callable[[Any], T]) -> Iterable[T]:
         """Return what work makes of each block."""
         if isinstance(self._X, BlockedRows):
             return self._X.over(work, operator.add)
-        return (work(self.take(part)) for part in self.parts())
-
-    def parts(self) -> list[slice]:
-        """Where each block begins and ends."""
-        return [slice(first, first + BLOCK) for first in range(0, self.n_rows, BLOCK)]
-
-    def take(self, part: slice) -> Any:
-        """Return some of the rows."""
-        return self._X[part] if self._order is None else self._X[self._order[part]]
+        return (work(block) for _, block in self.blocks())
 
     @cached_property
     def mean(self) -> FloatArray:
@@ -287,10 +277,7 @@ class Columns:
         if self.is_sparse:
             moments = (self._X.T @ self._X).toarray() / self.n_rows
             return np.asarray(moments - np.outer(self.mean, self.mean))
-        total = np.zeros((self.mean.size, self.mean.size))
-        for products in self._over(partial(_products, mean=self.mean)):
-            total += products
-        return np.asarray(total / self.n_rows)
+        return np.asarray(sum(self._over(partial(_products, mean=self.mean))) / self.n_rows)
 
     def spread_of(self, values: RowValues) -> float:
         """Return the standard deviation of values of the rows."""
@@ -315,13 +302,15 @@ class Columns:
             mean, find = self.mean, values
             sums = self._over(lambda block: np.asarray((block - mean).T @ find(block)))
             return np.asarray(sum(sums) / self.n_rows)
-        values = values if self._given_order is None else values[self._given_order]
+        values = values if self._order is None else values[self._order]
         centred = values - values.mean()
         total = np.zeros(self.mean.size)
-        for part in self.parts():
-            rows = self.take(part)  # centred values need no centred columns, but for rounding
+        for (
+            place,
+            rows,
+        ) in self.blocks():  # centred values need no centred columns, but for rounding
             moved = rows if self.is_sparse else rows - self.mean
-            total += np.asarray(moved.T @ centred[part]).ravel()
+            total += np.asarray(moved.T @ centred[place]).ravel()
         return np.asarray(total / self.n_rows)
 
     @cached_property

@@ -56,8 +56,8 @@ def signal_root(X: FloatArray) -> FloatArray:
     """
     columns = Columns(X)
     tail = np.zeros(X.shape[1])
-    for part in columns.parts():
-        standard = (X[part] - columns.mean) * columns.units
+    for _, block in columns.blocks():
+        standard = (block - columns.mean) * columns.units
         tail += np.sum(standard**4, axis=0)
     kurtosis = np.maximum(tail / max(1, columns.n_rows), 1.0)  # never below 1 but by rounding
     vectors = columns.axes.vectors

@@ -207,7 +207,7 @@ def test_columns_that_do_not_go_together(tmp_path):
         read_table(tmp_path)
     assert SECRET not in str(caught.value)
     assert caught.value.__context__ is None
-    with pytest.raises(TableError, match="the dataset cannot be read") as caught:
+    with pytest.raises(TableError, match="the table cannot be read") as caught:
         read_table(ds.dataset([str(p) for p in sorted(tmp_path.iterdir())]))
     assert SECRET not in str(caught.value)
     assert caught.value.__context__ is None

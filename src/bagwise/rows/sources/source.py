@@ -23,6 +23,10 @@ NUMBERED = (
     "label). Name the columns; if the table was read from a file without a header line, say so to "
     "the reader, or the first row is lost."
 )
+UNREADABLE = (
+    "the table cannot be read: a file is damaged, cut short or missing, or a column has types that "
+    "do not go together."
+)
 _DOUBLED = "the frame has a column more than once. Rename or drop the copies."
 _NOT_COMPUTED = (
     "could not be computed ({}). The message of the engine is withheld, since it may quote a label."
@@ -54,13 +58,7 @@ class ScannedSource(Source):
     def read(self, wanted: Collection[str] = ()) -> pa.Table:
         """Return all of its rows, in the order of its fragments."""
         del wanted
-        return shielded(
-            self.open().to_table,
-            lambda _: TableError(
-                "the dataset cannot be read: a file is damaged or missing, or a column has types "
-                "that do not go together."
-            ),
-        )
+        return shielded(self.open().to_table, TableError(UNREADABLE))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ same row whoever asks, and whenever.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from itertools import repeat
 from pathlib import Path
 from secrets import token_hex
@@ -21,14 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bagwise._types import FloatArray
-from bagwise.errors import EngineError, LabelError, TableError, shielded
+from bagwise.errors import EngineError, LabelError, Shield, TableError, shielded
 from bagwise.files.atomic import create_private
 from bagwise.files.spill import SpillDirectory
 from bagwise.files.stored import in_groups
 from bagwise.rows.labels import check_label, label_numbers
-from bagwise.rows.parts import Parts, Reader, Split, mask_column
+from bagwise.rows.parts import Parts, Split, mask_column, numbered
 from bagwise.rows.sources import open_source
 from bagwise.rows.sources.files import ParquetFiles
+from bagwise.rows.sources.source import UNREADABLE
 from bagwise.rows.spark.session import check, is_frame, open_session
 from bagwise.rows.spark.tasks import Cluster, guarded, run_job
 from bagwise.rows.table import choose_columns, refuse_empty
@@ -48,25 +48,25 @@ def open_files(source: Any, cluster: Cluster, *, named: Sequence[str] = ()) -> P
             "on Spark a table is Parquet files, or a DataFrame. Read others with spark.read and "
             "pass the DataFrame (in Python), or leave out --engine spark."
         )
-    files = opened.files
-    schema = opened.open().schema
-    names = choose_columns(schema.empty_table(), named)
-    kept = pa.schema([schema.field(name).remove_metadata() for name in names])
-    splits, first = list[Split](), 0
-    for path in files.paths:
-        found = shielded(partial(pq.read_metadata, path), _damaged)
-        for group in range(found.num_row_groups):
-            if rows := found.row_group(group).num_rows:
-                splits.append(Split(len(splits), str(path.absolute()), group, first, rows))
-                first += rows
-    refuse_empty(first, len(kept))
-    keys = tuple(files.partition_keys)
-    root = str(files.root.absolute()) if files.root is not None and keys else None
-    return Parts(cluster, Reader(kept, root, keys), tuple(splits), kept, stable=True)
+    dataset = opened.open()
+    names = choose_columns(dataset.schema.empty_table(), named)
+    kept = pa.schema([dataset.schema.field(name).remove_metadata() for name in names])
+    with Shield(TableError(UNREADABLE)):
+        splits = numbered(
+            Split(str(Path(file.path).absolute()), group.id, group.num_rows, cells=_cells_of(file))
+            for file in dataset.get_fragments()
+            for group in file.row_groups
+            if group.num_rows
+        )
+    refuse_empty(len(splits), len(kept))
+    return Parts(cluster, kept, splits, stable=True)
 
 
-def _damaged(_error: Exception) -> TableError:
-    return TableError("a file is not readable Parquet: it is damaged, cut short or another format.")
+def _cells_of(file: Any) -> tuple[tuple[str, Any], ...]:
+    """Return what the directories of a file say of partitions."""
+    from pyarrow.dataset import get_partition_keys
+
+    return tuple(get_partition_keys(file.partition_expression).items())
 
 
 def open_frame(
@@ -88,19 +88,14 @@ def open_frame(
     kinds = pa.schema([kinds.field(name) for name in names])
     check_label(kinds, label, classes)
     chosen = frame.select(*(f"`{name.replace('`', '``')}`" for name in names))
-    splits, first = list[Split](), 0
-    for path, group, rows, nonce in _write_frame(chosen, cluster, label, classes):
-        splits.append(Split(len(splits), path, group, first, rows, nonce))
-        first += rows
-    refuse_empty(first, len(kinds))
-    place = kinds.get_field_index(label)
-    kept = kinds.set(place, pa.field(label, pa.int64()))  # as it is under its mask
-    return Parts(cluster, Reader(kept, masked=label), tuple(splits), kinds, stable=False)
+    splits = _write_frame(chosen, cluster, label, classes)
+    refuse_empty(len(splits), len(kinds))
+    return Parts(cluster, kinds, splits)
 
 
 def _write_frame(
     frame: Any, cluster: Cluster, label: str, classes: Sequence[str] | None
-) -> list[tuple[str, int, int, bytes]]:
+) -> tuple[Split, ...]:
     """Have tasks write the rows; return files and row groups of those whose result Spark took."""
     from pyspark.sql import functions
 
@@ -108,8 +103,8 @@ def _write_frame(
         pa.table({"secret": pa.array([cluster.secret], pa.binary())})
     )
     # Under numbers, so that no name is in the way of the column with the secret.
-    numbered = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
-    told = numbered.crossJoin(functions.broadcast(secret))
+    plain = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
+    told = plain.crossJoin(functions.broadcast(secret))
     where, names = str(cluster.scratch.new_file("source")), list(frame.columns)
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -118,11 +113,11 @@ def _write_frame(
 
     jobs = told.mapInArrow(write, "path string, part long, rows long, nonce binary")
     found = run_job(jobs.toArrow)
-    rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
-    for path, _, _, refused in rows:
+    groups = sorted(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    for path, _, _, told in groups[:1]:  # what was refused has no path, and comes first
         if not path:
-            raise LabelError(refused.decode())
-    return sorted(rows)
+            raise LabelError(told.decode())
+    return numbered(Split(path, group, rows, (label, told)) for path, group, rows, told in groups)
 
 
 def _write_rows(
@@ -145,7 +140,7 @@ def _write_rows(
                 secret = group.column(len(names))[0].as_py()
                 table = pa.table(group.columns[: len(names)], names=names)
                 labels = pa.array(_label_of(table, label, classes))
-                table, nonce = mask_column(
+                table, (_, nonce) = mask_column(
                     table.set_column(names.index(label), label, labels), label, secret
                 )
                 if not told:
