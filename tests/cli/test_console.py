@@ -26,6 +26,30 @@ def test_a_long_stage_shows_how_far_it_is(terminal):
     assert "forming bags: exchanging rows 42%" in terminal.getvalue()
 
 
+def test_the_clock_goes_on_when_there_are_more_stages_than_steps(terminal):
+    with show_progress(steps=2) as on_stage:
+        for name in ("reading", "forming bags", "writing", "measuring"):
+            on_stage(name)
+            (task,) = console._progress.get().tasks
+            assert not task.finished, "rich stops the clock of a task that is done"
+
+
+@pytest.mark.parametrize("patience", [0.0, 1000.0])
+def test_without_a_terminal_the_stages_of_a_long_run_are_lines_of_a_log(
+    capsys, monkeypatch, patience
+):
+    console.talk(quiet=False, as_json=False)
+    monkeypatch.setattr(console, "PATIENCE", patience)
+    monkeypatch.setattr(console, "err", Console(file=io.StringIO(), force_terminal=False))
+    with show_progress(steps=2) as on_stage:
+        on_stage("reading the table")
+        on_stage("forming bags")
+    lines = capsys.readouterr().err.splitlines()
+    named = {"reading the table", "forming bags"}
+    assert {line[20:] for line in lines} >= named if patience == 0 else not lines
+    assert all(line[4] + line[13] == "-:" for line in lines)
+
+
 def test_quiet_shows_nothing_and_keeps_notices_back(terminal):
     console.talk(quiet=True, as_json=False)
     with show_progress(steps=2) as on_stage:

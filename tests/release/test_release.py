@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bagwise as bw
+from bagwise.bagging.bags import Bags
 from bagwise.errors import (
     BagTooSmallError,
     BagwiseError,
@@ -41,6 +42,21 @@ def make(table, **options):
 @pytest.fixture
 def saved(table, tmp_path):
     return make(table, **PRIVATE).save(tmp_path / "out")
+
+
+def test_of_a_large_table_every_so_manyth_bag_is_measured(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(600, 2))
+    made = make(
+        pa.table({"a": x[:, 0], "b": x[:, 1], "y": x.sum(axis=1)}), strategy="kmeans", **PRIVATE
+    )
+    X, index = made.encoder.transform(made.features), made.bags.index
+    assert made.quality().error_ratio == made.bags.quality(X).error_ratio
+    monkeypatch.setattr("bagwise.release.release.MEASURED", 200)
+    monkeypatch.setattr("bagwise.release.release.BAGS_A_COLUMN", 1)
+    some = index % 3 == 0
+    alone = Bags(index[some] // 3).quality(X[some])
+    assert made.quality().error_ratio == pytest.approx(alone.error_ratio, rel=1e-9)
+    assert made.quality().sse_ratio == pytest.approx(alone.sse_ratio, rel=1e-9)
 
 
 def test_a_release_comes_back_as_it_was_saved(table, tmp_path):

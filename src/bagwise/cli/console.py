@@ -7,10 +7,13 @@ import os
 import shlex
 import signal
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -46,6 +49,7 @@ P = ParamSpec("P")
 
 UNFORESEEN, BAD_INPUT, LESS_PRIVATE_THAN_ASKED, INTERRUPTED = 1, 2, 3, 130
 LABELS_SHOW = 4
+PATIENCE = 30.0  # seconds that a run may be silent if nobody watches it
 CLOSED_PIPE = 128 + 13  # what a shell tells of a program that SIGPIPE ended
 
 _ending: ContextVar[ExitStack] = ContextVar("ending")
@@ -262,28 +266,32 @@ def say_where_notes_are(notes: Path | None) -> None:
 
 @contextmanager
 def show_progress(steps: int) -> Iterator[Callable[[str], None]]:
-    """Show the current stage on the terminal, if there is one."""
-    if not (for_people() and err.is_terminal):
+    """Show the current stage on the terminal; without one, log the stages of a long run."""
+    if not for_people():
         log = logging.getLogger("bagwise")
         before = log.level
-        # Notices such as "compiling kernels, once" are for people, too.
-        log.setLevel(before if for_people() else logging.ERROR)
+        log.setLevel(logging.ERROR)  # notices such as "compiling kernels, once" are for people, too
         try:
             yield ignore_stage
         finally:
             log.setLevel(before)
+        return
+    if not err.is_terminal:
+        with _logged_stages() as on_stage:
+            yield on_stage
         return
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, console=err, transient=True) as progress:
         _progress.set(progress)
         task = progress.add_task("starting", total=steps)
 
-        current = "starting"
+        current, done = "starting", 0
 
         def on_stage(name: str) -> None:
-            nonlocal current
-            current = name
-            progress.update(task, description=name, advance=1)
+            nonlocal current, done
+            current, done = name, done + 1
+            # Never full before the end, or the clock would stop.
+            progress.update(task, description=name, completed=done, total=max(steps, done + 1))
 
         def on_progress(what: str, share: float) -> None:
             progress.update(task, description=f"{current}: {what} {share:.0%}")
@@ -291,6 +299,30 @@ def show_progress(steps: int) -> Iterator[Callable[[str], None]]:
         with progress_to(on_progress):
             yield on_stage
         _progress.set(None)
+
+
+@contextmanager
+def _logged_stages() -> Iterator[Callable[[str], None]]:
+    """Log the stage that a run is in after `PATIENCE` seconds, and each one that follows."""
+    current, due = "starting", time.monotonic() + PATIENCE
+
+    def log() -> None:
+        sys.stderr.write(f"{datetime.now().isoformat(' ', 'seconds')} {current}\n")
+        sys.stderr.flush()
+
+    def on_stage(name: str) -> None:
+        nonlocal current
+        current = name
+        if time.monotonic() >= due:
+            log()
+
+    timer = threading.Timer(PATIENCE, log)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield on_stage
+    finally:
+        timer.cancel()
 
 
 @contextmanager
