@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
+from bagwise.cli import console
 from bagwise.privacy import circumstances
 from bagwise.rng import SecureNoise
 
@@ -36,6 +37,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("bagwise")
+console.PATIENCE = 1e6
 
 
 class _OneDay(datetime):

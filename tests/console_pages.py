@@ -29,7 +29,6 @@ COLUMNS = 80
 
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SAVED = re.compile(r"Save\s+this\s+as\s+`([\w.]+)`")
-_STAGE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d .*\n", re.MULTILINE)  # none on a terminal
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _RULE = re.compile(r"[\s─━┌┬┐├┼┤└┴┘╷╵╴╶]*")
 
@@ -77,7 +76,7 @@ class Shell:
         if name == "bagwise":
             found = CliRunner(env={"COLUMNS": str(COLUMNS)}).invoke(app, arguments)
             self.status = found.exit_code
-            return _STAGE.sub("", found.output)
+            return found.output
         place = Path(sys.executable).parent
         ran = subprocess.run(
             [str(self.status) if word == "$?" else word for word in (name, *arguments)],

@@ -93,7 +93,7 @@ def read_rows(directory: Path) -> pa.Table:
     path = directory / ROWS
     return shielded(
         lambda: pq.read_table(path, partitioning=None),
-        lambda _: ProjectError(f"{path} is missing or damaged. Restore it from a copy."),
+        ProjectError(f"{path} is missing or damaged. Restore it from a copy."),
     )
 
 

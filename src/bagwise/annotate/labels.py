@@ -245,7 +245,7 @@ def _task_lines(path: Path, id_name: str, label: str) -> Iterator[Line]:
     content = _content(path)
     tasks = shielded(
         lambda: json.loads(content),
-        lambda _: TableError(f"{path} is not JSON. Export the tasks from Label Studio as JSON."),
+        TableError(f"{path} is not JSON. Export the tasks from Label Studio as JSON."),
     )
     if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
         raise TableError(f"{path} is no list of tasks, as Label Studio exports them.")
@@ -285,13 +285,13 @@ def _text_lines(path: Path, id_name: str, label: str, told: Told) -> tuple[str, 
     encoding = "utf-8-sig" if dialect.encoding == "utf-8" else dialect.encoding
     text = shielded(
         lambda: content.decode(encoding),
-        lambda _: TableError(f"{path} is not text in {dialect.encoding}. Save it as UTF-8."),
+        TableError(f"{path} is not text in {dialect.encoding}. Save it as UTF-8."),
     )
     # 2. Cut it into records, each with the line in which it ends.
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=dialect.delimiter, strict=True)
     records = shielded(
         lambda: [(cells, reader.line_num) for cells in reader],
-        lambda _: TableError(
+        TableError(
             f"{path} is damaged near line {reader.line_num}: a quotation mark is left open."
         ),
     )

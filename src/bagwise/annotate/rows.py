@@ -123,7 +123,7 @@ def _as_text(table: pa.Table, name: str) -> pa.ChunkedArray:
     column = without_dictionary(table.column(name))
     return shielded(
         lambda: pc.cast(column, pa.string()),
-        lambda _: ProjectError(
+        ProjectError(
             f"column {name!r} of type {column.type} cannot be shown or told apart. Leave it out, "
             "or name a key column (--id)."
         ),

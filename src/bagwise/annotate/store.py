@@ -185,7 +185,7 @@ class AnswerStore:
             raise ProjectError(f"{self.path} is missing: the labels of the project were in it.")
         file = shielded(
             lambda: sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None),
-            lambda _: self._damaged(),
+            self._damaged(),
         )
         failure = None
         with closing(file):

@@ -68,7 +68,7 @@ class Bags:
         if ids.ndim != 1:
             raise BagsError(f"bag ids must be one per row, got an array of shape {ids.shape}.")
         unusable = BagsError("bag ids cannot be compared: they are missing or of mixed types.")
-        index = shielded(lambda: pa.array(ids).dictionary_encode().indices, lambda _: unusable)
+        index = shielded(lambda: pa.array(ids).dictionary_encode().indices, unusable)
         if index.null_count:
             raise unusable
         return cls.owning(index.to_numpy().astype(np.int64))

@@ -72,13 +72,11 @@ def read_json(
         lambda: json.loads(
             content.decode("utf-8"), parse_constant=_refuse_constant, parse_int=_small_integer
         ),
-        lambda _: error(
-            f"{path} is not readable JSON: it is damaged, was edited, or is not {what}."
-        ),
+        error(f"{path} is not readable JSON: it is damaged, was edited, or is not {what}."),
     )
     if not isinstance(values, dict):
         raise error(f"{path} does not hold a JSON object, so it is not {what}.")
-    if not shielded(lambda: _is_spelled(content, values), lambda _: _respelled(path, error, what)):
+    if not shielded(lambda: _is_spelled(content, values), _respelled(path, error, what)):
         raise _respelled(path, error, what)
     return values
 

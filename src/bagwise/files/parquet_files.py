@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bagwise.errors import BagwiseError, shielded
-from bagwise.files.parquet_layout import ROWS_AT_ONCE, Layout, LayoutError, read_layout
+from bagwise.files.parquet_layout import ROWS_AT_ONCE, read_layout
 from bagwise.files.regular_files import open_regular, size_of
 from bagwise.files.spill import SpillDirectory
 from bagwise.files.stored import BATCH, in_groups, store
@@ -128,7 +128,7 @@ def read_plain(
             )
         table = shielded(
             lambda: _read(handle, path, error, taken),
-            lambda _: error(f"{path} is not a readable Parquet file."),
+            error(f"{path} is not a readable Parquet file."),
         )
         if not modest and _last_touched(opened) != touched:
             raise error(f"{path} was written to while it was read. Read it again.")
@@ -159,7 +159,7 @@ def _batches(rows: pa.Table | pa.RecordBatchReader) -> pa.RecordBatchReader:
 
 
 def _read(handle: BinaryIO, path: Path, error: type[BagwiseError], taken: int) -> pa.Table:
-    layout = _layout_of(handle, path, error)
+    layout = shielded(lambda: read_layout(handle), lambda problem: error(f"{path} {problem}"))
     most = max(_MODEST, _MOST_GROWTH * size_of(handle))
     with pq.ParquetFile(handle, pre_buffer=False) as file:
         schema = file.schema_arrow
@@ -211,14 +211,6 @@ def _check_size(path: Path, size: int, most: int, error: type[BagwiseError]) -> 
             f"{path} describes a table of {size / 2**20:.0f} MB: more than {_MOST_GROWTH} times "
             "the file, or than memory and disk have room for. It was not read."
         )
-
-
-def _layout_of(handle: BinaryIO, path: Path, error: type[BagwiseError]) -> Layout:
-    try:
-        return read_layout(handle)
-    except LayoutError as problem:
-        failure = error(f"{path} {problem}")
-    raise failure
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -20,6 +20,7 @@ MOST_COLUMNS = 10_000
 ROWS_AT_ONCE = 2**20
 """Rows of a row group; only the last one has fewer."""
 
+_STRANGE = "is not laid out the way bagwise writes it: it was edited or damaged."
 _LONGEST_FOOTER = 64 * 2**20
 _LONGEST_HEADER = 128
 _MAGIC = b"PAR1"
@@ -64,34 +65,34 @@ def read_layout(handle: BinaryIO) -> Layout:
     except LayoutError:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        failure = _strange()
+        failure = LayoutError(_STRANGE)
     raise failure
+
+
+def _expect(usual: bool) -> None:
+    if not usual:
+        raise LayoutError(_STRANGE)
 
 
 def _read_layout(handle: BinaryIO) -> Layout:
     footer, end = _read_footer(handle)
-    _check_notes(footer)
     kinds = _read_schema(footer[2])
     position, rows, largest, strings = len(_MAGIC), 0, 0, 0
     for group in footer[4]:
-        left = footer[3] - rows
-        usual = set(group) <= {1, 2, 3, 5, 6, 7} and len(group[1]) == len(kinds)
-        if not usual or not _is_bare({**group, 1: 0}) or group[3] != min(ROWS_AT_ONCE, left):
-            raise _strange()
+        _expect(set(group) <= {1, 2, 3, 5, 6, 7} and _is_bare({**group, 1: 0}))
+        _expect(group[3] == min(ROWS_AT_ONCE, footer[3] - rows))
         rows += group[3]
         for chunk, (name, kind) in zip(group[1], kinds, strict=True):
-            details = chunk[3]
-            _check_chunk(chunk, name, kind, position, group[3])
+            details = _check_chunk(chunk, name, kind, position, group[3])
             stop = position + details[7]
-            pages = list(_read_pages(handle, position, min(stop, end))) or [(0, 0, 0)]
+            _expect(stop <= end)
+            pages = list(_read_pages(handle, position, stop)) or [(0, 0, 0)]
             unpacked, sizes, values = zip(*pages, strict=True)
-            if stop > end or (sum(unpacked), sum(values)) != (details[6], group[3]):
-                raise _strange()
+            _expect((sum(unpacked), sum(values)) == (details[6], group[3]))
             largest = max(largest, *sizes)
             strings += sum(unpacked) if kind == _BYTE_ARRAY else 0
             position = stop
-    if position != end or rows != footer[3]:
-        raise _strange()
+    _expect((position, rows) == (end, footer[3]))
     return Layout(rows, len(kinds), largest, strings)
 
 
@@ -107,22 +108,15 @@ def _read_footer(handle: BinaryIO) -> tuple[Struct, int]:
     begin = size - 8 - length
     thrift = Thrift(_read_at(handle, begin, length))
     footer = thrift.struct()
-    if thrift.place != length:
-        raise _strange()
-    return footer, begin
-
-
-def _check_notes(footer: Struct) -> None:
+    _expect(thrift.place == length)
     if 5 in footer:
         raise LayoutError("holds Parquet metadata beside its table, which no release has.")
-    if not set(footer) <= {1, 2, 3, 4, 6, 7}:
-        raise _strange()
+    _expect(set(footer) <= {1, 2, 3, 4, 6, 7} and _is_bare(footer.get(7, [])))
     if not _WRITER.fullmatch(footer[6]):
         raise LayoutError("was not written by bagwise: the name of its writer is another.")
-    if not _is_bare(footer.get(7, [])):
-        raise _strange()
     if footer[3] < 1:
         raise LayoutError("has no rows.")
+    return footer, begin
 
 
 def _read_schema(elements: Sequence[Struct]) -> list[tuple[bytes, int]]:
@@ -131,41 +125,35 @@ def _read_schema(elements: Sequence[Struct]) -> list[tuple[bytes, int]]:
     if root != {3: 0, 4: b"schema", 5: len(columns)}:
         if any(5 in column for column in columns):
             raise LayoutError("has a column of lists or records; a release has plain values only.")
-        raise _strange()
+        raise LayoutError(_STRANGE)
     if len(columns) > MOST_COLUMNS:
         raise LayoutError(f"has {len(columns)} columns; at most {MOST_COLUMNS} are read.")
     for column in columns:
         if 9 in column:
             raise LayoutError("holds Parquet metadata in a column, which no release has.")
-        usual = column[3] == _OPTIONAL and set(column) <= {1, 2, 3, 4, 6, 7, 8, 10}
-        if not usual or not _is_bare({**column, 4: 0}):
-            raise _strange()
+        _expect(column[3] == _OPTIONAL and set(column) <= {1, 2, 3, 4, 6, 7, 8, 10})
+        _expect(_is_bare({**column, 4: 0}))
     names = [column[4] for column in columns]
     if len(set(names)) != len(names):
         raise LayoutError("has two columns of the same name.")
     return [(column[4], column[1]) for column in columns]
 
 
-def _check_chunk(chunk: Struct, name: bytes, kind: int, position: int, rows: int) -> None:
-    """Refuse a column that is elsewhere, compressed differently, or has superfluous metadata."""
-    details = chunk[3]
+def _check_chunk(chunk: Struct, name: bytes, kind: int, position: int, rows: int) -> Struct:
+    """Return what is said of a column; refuse one elsewhere, packed differently, or with notes."""
+    details: Struct = chunk[3]
     start = min(details[9], details.get(11, details[9]))
-    usual = (
-        set(chunk) == {2, 3}
-        and set(details) <= {1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 16}
-        and (details[1], details[3], details[4]) == (kind, [name], _ZSTD)
-        and set(details[2]) <= _ENCODINGS
-        and (details[5], start) == (rows, position)
-        and all(set(entry) == {1, 2, 3} for entry in details.get(13, []))
-    )
+    _expect(set(chunk) == {2, 3} and set(details) <= {1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 16})
+    _expect((details[1], details[3], details[4]) == (kind, [name], _ZSTD))
+    _expect((details[5], start) == (rows, position) and set(details[2]) <= _ENCODINGS)
+    _expect(all(set(entry) == {1, 2, 3} for entry in details.get(13, [])))
     # Counts for another number of levels than the schema has would end the process in pyarrow.
     sizes = details.get(16, {})
     present = sizes.get(3, [0, rows])
-    known = set(sizes) <= {1, 2, 3} and not sizes.get(2)
-    if not usual or not known or len(present) != 2 or sum(present) != rows:
-        raise _strange()
-    if not _is_bare([entry for name, entry in details.items() if name != 3]):
-        raise _strange()
+    _expect(set(sizes) <= {1, 2, 3} and not sizes.get(2))
+    _expect(len(present) == 2 and sum(present) == rows)
+    _expect(_is_bare({**details, 3: 0}))
+    return details
 
 
 def _is_bare(value: Any) -> bool:
@@ -187,22 +175,16 @@ def _read_pages(handle: BinaryIO, start: int, stop: int) -> Iterator[tuple[int, 
         elif kind == _DATA_PAGE and set(header) == {1, 2, 3, 5}:
             values = header[5][1]
         else:
-            raise _strange()
-        if min(unpacked, packed, values) < 0 or not _is_bare(header):
-            raise _strange()
+            raise LayoutError(_STRANGE)
+        _expect(min(unpacked, packed, values) >= 0 and _is_bare(header))
         yield thrift.place + unpacked, unpacked, values
         position += thrift.place + packed
-    if position != stop:
-        raise _strange()
+    _expect(position == stop)
 
 
 def _read_at(handle: BinaryIO, position: int, length: int) -> bytes:
     handle.seek(position)
     return handle.read(length)
-
-
-def _strange() -> LayoutError:
-    return LayoutError("is not laid out the way bagwise writes it: it was edited or damaged.")
 
 
 class Thrift:

@@ -9,7 +9,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
-from bagwise.errors import BagwiseError
+from bagwise.errors import BagwiseError, shielded
 
 # A link may point out of the directory it lies in, and opening a pipe would wait for a writer.
 _FLAGS = (
@@ -30,14 +30,10 @@ def open_regular(path: Path, *, error: type[BagwiseError]) -> Iterator[BufferedR
         raise error(f"{path} does not exist. Check the path.")
     if not stat.S_ISREG(path.stat().st_mode):
         raise error(f"{path} is not a regular file.")
-    descriptor = -1
-    try:
-        descriptor = os.open(path, _FLAGS)
-        failure = None
-    except OSError as problem:
-        failure = error(f"{path} cannot be opened: {problem.strerror}.")
-    if failure is not None:
-        raise failure
+    descriptor = shielded(
+        lambda: os.open(path, _FLAGS),
+        lambda why: error(f"{path} cannot be opened: {getattr(why, 'strerror', why)}."),
+    )
     with os.fdopen(descriptor, "rb") as handle:
         # Asked again of what was opened: the name may mean something else by now.
         if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):

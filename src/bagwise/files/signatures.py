@@ -87,7 +87,7 @@ def _read_key(
             f"{path} may be read by others than its owner (mode {mode:o}). It is a private key: "
             "chmod 600 it."
         )
-    key = shielded(lambda: parse(content), lambda _: SignatureError(f"{path} {problem}"))
+    key = shielded(lambda: parse(content), SignatureError(f"{path} {problem}"))
     if not isinstance(key, kind):
         raise SignatureError(f"{path} is a key of another kind than Ed25519.")
     return key
@@ -108,7 +108,7 @@ def check_signature(content: bytes, signature: Path, key: "Ed25519PublicKey") ->
         raise SignatureError(f"{signature} is not a signature of {LENGTH} bytes.")
     shielded(
         lambda: key.verify(signed, content),
-        lambda _: SignatureError(
+        SignatureError(
             f"{signature} is not a signature of the manifest beside it by this key: it was made by "
             "somebody else, or the manifest was changed since."
         ),

@@ -360,7 +360,7 @@ def from_frame(
         raise BagsError(f"bag {bag!r} is missing in {missing} row(s). Drop those rows.")
     codes = shielded(
         lambda: pc.dictionary_encode(ids).combine_chunks(),
-        lambda _: ColumnError(f"bag {bag!r} of type {ids.type} cannot hold ids."),
+        ColumnError(f"bag {bag!r} of type {ids.type} cannot hold ids."),
     )
     index = np.asarray(codes.indices.to_numpy(), dtype=np.int64)
     return _of_table(table, index, label, noise_sd, [bag], features=features, exclude=exclude)
@@ -453,7 +453,7 @@ def finite_floats(values: Any, what: str, *, error: type[BagwiseError] = BagsErr
     """
     array = shielded(
         lambda: np.asarray(values, dtype=np.float64),
-        lambda _: error(f"{what} must be an array of numbers."),
+        error(f"{what} must be an array of numbers."),
     )
     # A sum is finite if all entries are, unless it overflows; to look at each takes a copy.
     if np.isfinite(array.sum()):

@@ -8,7 +8,6 @@ from typing import Any, Literal, Self
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.errors import (
@@ -41,7 +40,7 @@ from bagwise.requests.provenance import Provenance
 from bagwise.rows.columns import exposure_vector
 from bagwise.rows.labels import Bounds, label_codes, label_vector
 from bagwise.rows.matrix import encode_to_disk
-from bagwise.rows.opening import Memory, needed
+from bagwise.rows.opening import Memory, needed, spilled
 from bagwise.rows.table import read_table
 from bagwise.show.stages import Stages
 from bagwise.theory.accuracy import shrunk
@@ -439,12 +438,10 @@ def data_to_fit(
     else:
         # Bag by bag, so that sums over bags go through the file from its beginning to its end.
         kept, bags = np.flatnonzero(release.bags.in_bag), params["bags"]
-        order, features = np.argsort(bags, kind="stable"), release.features
-        if kept.size < n:
-            features = features.take(pa.array(kept))
-        at_once = max(1, memory.at_once(n) // (8 * max(1, len(release.encoder.inputs))))
+        order, encoder = np.argsort(bags, kind="stable"), release.encoder
         with Stages()("writing the features to disk"):
-            X = encode_to_disk(features, release.encoder, order, memory.spill, rows_at_once=at_once)
+            features = spilled(release.features, encoder.inputs, memory).take(kept[order])
+            X = encode_to_disk(features, encoder, memory.spill)
         y, bags, noise_sd = release.labels_of(target)[bags[order]], bags[order], noise_sd[order]
         exposure = None if exposure is None else exposure[order]
     if rows is None:

@@ -27,9 +27,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bagwise._types import FloatArray, IntArray
-from bagwise.errors import ReleaseError, StrategyError
+from bagwise.errors import ReleaseError, StrategyError, shielded
 from bagwise.families import Family
-from bagwise.files.parquet_layout import LayoutError, read_layout
+from bagwise.files.parquet_layout import read_layout
 from bagwise.files.regular_files import open_regular
 from bagwise.files.spill import SpillDirectory
 from bagwise.glm.design import read_offset
@@ -260,19 +260,13 @@ def _splits_of(cluster: Cluster, path: Path, manifest: Manifest) -> list[Split]:
 def _check_file(hashed: tuple[str, str], _secret: bytes) -> list[int]:
     """Return the rows of each row group of a file, checked to be the one in the manifest."""
     path, expected = Path(hashed[0]), hashed[1]
-    problem = None
     with open_regular(path, error=ReleaseError) as handle:
         if hashlib.file_digest(handle, "sha256").hexdigest() != expected:
             raise ReleaseError(
                 f"{path} was changed after the release was written (its SHA-256 is not the one in "
                 "the manifest). Ask for the release again."
             )
-        try:
-            read_layout(handle)
-        except LayoutError as strange:
-            problem = ReleaseError(f"{path} {strange}")
-        if problem is not None:
-            raise problem
+        shielded(lambda: read_layout(handle), lambda strange: ReleaseError(f"{path} {strange}"))
         metadata = pq.read_metadata(path)
     return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 

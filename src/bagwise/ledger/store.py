@@ -238,7 +238,7 @@ class Store:
 
     def _parse(self, body: str) -> object:
         failure = self._edited("an entry is not readable")
-        return shielded(lambda: json.loads(body), lambda _: failure)
+        return shielded(lambda: json.loads(body), failure)
 
     def _edited(self, how: str) -> LedgerError:
         return LedgerError(

@@ -379,7 +379,7 @@ class Model(ABC):
         common = {"bounds": bounds, **{name: getattr(file, name) for name in shared}}
         model = shielded(
             lambda: cls._from_file(file, common),
-            lambda _: ModelFileError(f"{path} is damaged: a field is malformed."),
+            ModelFileError(f"{path} is damaged: a field is malformed."),
         )
         # A certificate was compared when it was read, to digits that every machine agrees on.
         kept = {name: content[name] for name in ("software", "certificate") if name in content}

@@ -484,9 +484,7 @@ class Certificate:
                     if name not in ("events", "circumstances", "mark")
                 },
             ),
-            lambda _: CertificateError(
-                "the certificate is damaged: a field is missing or malformed."
-            ),
+            CertificateError("the certificate is damaged: a field is missing or malformed."),
         )
         lists = (event.query.bag_sizes for event in certificate.events)
         if sizes is not None and not set(chain.from_iterable(lists)) <= set(sizes):

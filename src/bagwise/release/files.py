@@ -218,7 +218,7 @@ def _check_description(path: Path, manifest: Manifest, certificate: Mapping[str,
     others = {name: sha for name, sha in hashes.items() if name != CROISSANT}
     expected = shielded(
         lambda: describe(manifest, certificate, others, date=date),
-        lambda _: ReleaseError(f"{path / CERTIFICATE} is damaged: a field is missing."),
+        ReleaseError(f"{path / CERTIFICATE} is damaged: a field is missing."),
     )
     with open_regular(path / CROISSANT, error=ReleaseError) as handle:
         found = handle.read(len(expected) + 1)

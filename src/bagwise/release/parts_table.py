@@ -25,7 +25,7 @@ from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.bagging import STRATEGIES, check_bag_size, find_strategy
 from bagwise.bagging.assigning import check_strata
 from bagwise.bagging.bags import Bags
-from bagwise.errors import ReleaseError, Shield, StrategyError
+from bagwise.errors import ColumnError, ReleaseError, Shield, StrategyError
 from bagwise.files.atomic import create_private
 from bagwise.files.parquet_files import WrittenTable, write_plain
 from bagwise.files.regular_files import sha256_of
@@ -48,7 +48,7 @@ from bagwise.release.label_bags import Labelling
 from bagwise.release.manifest import BAG_ID
 from bagwise.release.preview import Preview, preview_columns
 from bagwise.release.release import Published, bag_schema
-from bagwise.release.tables import name_columns, remark_on_wide_bounds, unwritable
+from bagwise.release.tables import UNWRITABLE, name_columns, remark_on_wide_bounds
 from bagwise.release.verify import noise_per_bag
 from bagwise.requests.answers import Answers, expected_labels
 from bagwise.requests.bag_labels import Reach
@@ -172,10 +172,8 @@ class PartsTable:
         # 1. Columns by their names and types.
         check_label(kinds, label, columns.classes)
         names, leaving = name_columns(kinds.empty_table(), columns)
-        empty = kinds.empty_table().select(leaving)
-        plain = pa.table([without_dictionary(column) for column in empty.columns], names=leaving)
-        with Shield(unwritable):
-            schema = as_parquet_keeps_it(plain).schema
+        with Shield(ColumnError(UNWRITABLE)):
+            schema = published_schema(kinds, leaving)
         # 2. What is in them. Copies of the label are refused; the operator alone may know the rest.
         facts = gather_facts(
             table,

@@ -378,7 +378,7 @@ class Release(Published):
         contents = files.read_release(Path(path), key=None if key is None else Path(key))
         return shielded(
             lambda: cls._from_files(contents),
-            lambda _: ReleaseError(f"{path} is damaged: its tables do not fit its manifest."),
+            ReleaseError(f"{path} is damaged: its tables do not fit its manifest."),
         )
 
     @property

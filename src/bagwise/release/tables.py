@@ -59,6 +59,8 @@ from bagwise.rows.row_order import feature_order, inverse_order, secret_order
 from bagwise.rows.table import Rows
 from bagwise.show.operator_notes import tell_operator
 
+UNWRITABLE = "a column, perhaps the id, has a type that Parquet cannot hold."
+
 _LEAST_USED = 0.01  # of the width of the bounds
 
 
@@ -233,7 +235,7 @@ class LocalBags:
             table, bags = table.take(order), bags.take(order)
             predictions = None if predictions is None else predictions[order]
         leaving = table.rows.hand_over(leaving_columns(table.everyone.names, choice.columns))
-        with Shield(unwritable):
+        with Shield(ColumnError(UNWRITABLE)):
             instances = as_parquet_keeps_it(leaving)
         return dataclasses.replace(
             self, table=table, bags=bags, predictions=predictions, instances=instances
@@ -269,11 +271,6 @@ class LocalBags:
             instances=self.instances,
             stored=self.table.rows.stored,
         )
-
-
-def unwritable(_error: Exception) -> ColumnError:
-    """Return the error for a column that cannot be published."""
-    return ColumnError("a column, perhaps the id, has a type that Parquet cannot hold.")
 
 
 def name_columns(table: Rows, columns: Columns) -> tuple[list[str], list[str]]:

@@ -256,7 +256,7 @@ def _find_strategy(release: "Release", *, strict: bool) -> BaggingStrategy | Non
         return None
     strategy = shielded(
         lambda: known(**made.strategy_parameters),
-        lambda _: ReleaseError("the strategy does not have the parameters in the manifest."),
+        ReleaseError("the strategy does not have the parameters in the manifest."),
     )
     if list(parameters_of(strategy).items()) != list(made.strategy_parameters.items()):
         raise ReleaseError("the strategy does not have the parameters in the manifest.")

@@ -4,7 +4,6 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,7 +84,7 @@ def as_text(column: pa.ChunkedArray, *, name: str) -> pa.ChunkedArray:
     """Return a column of categories as strings; booleans become true and false."""
     return shielded(
         lambda: pc.cast(without_dictionary(column), pa.string()),
-        lambda _: ColumnError(f"column {name!r} of type {column.type} cannot be read as classes."),
+        ColumnError(f"column {name!r} of type {column.type} cannot be read as classes."),
     )
 
 
@@ -249,20 +248,17 @@ def number_groups(table: Any, names: Sequence[str], *, role: str) -> IntArray:
     numbers = np.zeros(table.num_rows, dtype=np.int64)
     for name in names:
         column = without_dictionary(find_column(table, name, role=role))
-        with Shield(partial(_tells_nothing_apart, name, column.type)):
+        refusal = ColumnError(
+            f"column {name!r} of type {column.type} cannot define groups. Convert it to text or to "
+            "whole numbers."
+        )
+        with Shield(refusal):
             # The rank of each value: codes must not depend on the order of the rows.
             codes = pc.rank(column, tiebreaker="dense").to_numpy().astype(np.int64) - 1
         # Renumber after each column: products of many numbers of categories would overflow.
         pairs = numbers * (codes.max(initial=0) + 1) + codes
         numbers = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
     return numbers
-
-
-def _tells_nothing_apart(name: str, kind: pa.DataType, _error: Exception) -> ColumnError:
-    return ColumnError(
-        f"column {name!r} of type {kind} cannot define groups. Convert it to text or to whole "
-        "numbers."
-    )
 
 
 def exposure_vector(table: Any, name: str) -> FloatArray:

@@ -192,13 +192,20 @@ def _differs(column: pa.ChunkedArray, found: ColumnSummary | None) -> bool:
 
 def _no_value_twice(table: Parts, name: str) -> bool:
     """Return whether a column without repeated values within a part has none across all parts."""
+    return len(table.sizes) == 1 or _rows_of_one(table, name)[0] <= 1
 
-    def all_differ(part: Part) -> bool:
-        column = part.table.column(0).drop_null()
-        return bool(pc.count_distinct(column).as_py() == len(column))
 
-    whole = len(table.sizes) == 1
-    return whole or all(table.gather(deal_by_name(table, name), all_differ, [name]).values())
+def _rows_of_one(table: Parts, column: str) -> tuple[int, bool]:
+    """Return the most rows with the same value, and whether some rows have none."""
+
+    def count(part: Part) -> tuple[int, bool]:
+        names = part.table.column(0)
+        counts = pc.value_counts(names.drop_null()).field("counts")
+        return pc.max(counts).as_py() or 0, bool(names.null_count)
+
+    found = table.gather(deal_by_name(table, column), count, [column]).values()
+    most, missing = zip(*found, strict=True)
+    return max(most), any(missing)
 
 
 # -- units -----------------------------------------------------------------------------------------
@@ -213,16 +220,9 @@ def largest_unit(table: Parts, column: str) -> int:
             f"Spark cannot compare unit {column!r} of type {kind}. Convert it to text or to whole "
             "numbers."
         )
-
-    def most_of_one(part: Part) -> tuple[int, bool]:
-        names = part.table.column(0)
-        counts = pc.value_counts(names).field("counts")
-        return int(pc.max(counts).as_py()), bool(names.null_count)
-
-    found = table.gather(deal_by_name(table, column), most_of_one, [column]).values()
-    if any(missing for _, missing in found):
+    largest, missing = _rows_of_one(table, column)
+    if missing:
         raise ColumnError(f"unit {column!r} is missing in some rows: whose labels are they?")
-    largest = max(rows for rows, _ in found)
     if largest >= MOST_OF_ONE:
         raise ColumnError(f"a unit of {column!r} has {largest} rows: nothing can be told of it.")
     return largest

@@ -92,9 +92,8 @@ def check_classes(classes: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return the public classes of a label: at least two different names."""
     if classes is None:
         return None
-    if isinstance(classes, str) or not isinstance(classes, Sequence) or None in classes:
-        raise LabelError("classes must be a list of at least two different names.")
-    names = tuple(str(name) for name in classes)
+    listed = isinstance(classes, Sequence) and not isinstance(classes, str)
+    names = tuple(map(str, classes)) if listed and None not in classes else ()
     if len(names) < 2 or len(set(names)) != len(names):
         raise LabelError("classes must be a list of at least two different names.")
     return names
@@ -127,12 +126,10 @@ def check_bounds(bounds: Sequence[float] | str | None) -> Bounds | None:
     """Return public label bounds as two floats lo < hi."""
     if bounds is None:
         return None
+    wrong = BoundsError("bounds must be two numbers (lo, hi).")
     if isinstance(bounds, str):
-        raise BoundsError("bounds must be two numbers (lo, hi).")
-    pair = shielded(
-        lambda: tuple(float(edge) for edge in bounds),
-        lambda _: BoundsError("bounds must be two numbers (lo, hi)."),
-    )
+        raise wrong
+    pair = shielded(lambda: tuple(float(edge) for edge in bounds), wrong)
     if len(pair) != 2:
         raise BoundsError(f"bounds must be two numbers (lo, hi), got {len(pair)}.")
     low, high = pair

@@ -14,12 +14,9 @@ import pyarrow as pa
 
 from bagwise._types import FloatArray, IntArray
 from bagwise.files.atomic import allocate
-from bagwise.files.spill import SpillDirectory
-from bagwise.files.stored import BATCH, arrange
 from bagwise.rows.columns import as_float
 from bagwise.rows.encode import Encoder
 from bagwise.rows.parts import Part, Parts
-from bagwise.rows.row_order import inverse_order
 from bagwise.rows.table import Rows
 from bagwise.rows.whitening import BlockedRows, blocks
 
@@ -69,38 +66,24 @@ class EncodedRows:
         return np.concatenate([block @ vector for block in self])
 
 
-def encode_to_disk(
-    table: pa.Table, encoder: Encoder, order: IntArray, folder: Path, *, rows_at_once: int
-) -> FloatArray:
-    """Return X of all rows of a table, in the given order, as a memory-mapped array.
+def encode_to_disk(rows: Rows, encoder: Encoder, folder: Path) -> FloatArray:
+    """Return X as a memory-mapped array.
 
     It can be used like any other array; the system reads the parts that are used, and drops them
     when it needs the memory. The file has no name, and disappears with the array.
 
     >>> table = pa.table({"x": [1.0, 2.0, 6.0]})
     >>> encoder = Encoder.for_table(table, ["x"])
-    >>> order, folder = np.array([2, 0, 1]), Path(tempfile.gettempdir())
-    >>> encode_to_disk(table, encoder, order, folder, rows_at_once=2).ravel().tolist()
-    [6.0, 1.0, 2.0]
+    >>> encode_to_disk(Rows(table), encoder, Path(tempfile.gettempdir())).ravel().tolist()
+    [1.0, 2.0, 6.0]
     """
-    spill, chosen = SpillDirectory(folder), table.select(encoder.inputs)
-    try:
-        arranged = arrange(
-            chosen.to_batches(BATCH),
-            chosen.schema,
-            inverse_order(order),
-            spill.path,
-            rows_at_once=rows_at_once,
-        )
-        with tempfile.TemporaryFile(dir=spill.path) as file:
-            shape = (table.num_rows, len(encoder.feature_names))
-            allocate(file.fileno(), 8 * math.prod(shape))  # a full disk would end the process later
-            X = np.memmap(file, dtype=np.float64, mode="w+", shape=shape)
-        for rows in blocks(table.num_rows):
-            X[rows] = encoder.transform(arranged.block(encoder.inputs, rows.start, rows.stop))
-        return X
-    finally:
-        spill.close()
+    with tempfile.TemporaryFile(dir=folder) as file:
+        shape = (rows.num_rows, len(encoder.feature_names))
+        allocate(file.fileno(), 8 * math.prod(shape))  # a full disk would end the process later
+        X = np.memmap(file, dtype=np.float64, mode="w+", shape=shape)
+    for place in blocks(rows.num_rows):
+        X[place] = encoder.transform(rows.block(encoder.inputs, place.start, place.stop))
+    return X
 
 
 @dataclass(frozen=True)

@@ -227,6 +227,13 @@ class SpilledRows(Rows):
         return arrange(batches(), schema, kept, self._spill.path, rows_at_once=self.rows_at_once)
 
 
+def spilled(table: pa.Table, names: Sequence[str], memory: Memory) -> SpilledRows:
+    """Return columns of a table that is mapped, without bringing it into memory."""
+    import pyarrow.dataset as ds
+
+    return SpilledRows(ds.dataset(table), names, memory)
+
+
 def row_bytes(schema: pa.Schema) -> int:
     """Return about how many bytes a row takes in memory: a guess where cells have own lengths."""
     total = 0

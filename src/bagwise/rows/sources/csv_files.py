@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from bagwise.errors import Shield, TableError, shielded
+from bagwise.errors import Shield, TableError
 from bagwise.rows.columns import is_text
 from bagwise.rows.sources.dialect import (
     LOOKED_AT,
@@ -23,7 +23,7 @@ from bagwise.rows.sources.dialect import (
     not_in_encoding,
     numbers_with,
 )
-from bagwise.rows.sources.files import STANDARD_INPUT, Where, find_files, shown
+from bagwise.rows.sources.files import STANDARD_INPUT, Where, find_files, shown, unreadable
 from bagwise.rows.sources.source import FIRST_LINE, Source, refuse_cells_as_names
 
 _GZIP = b"\x1f\x8b"
@@ -47,15 +47,9 @@ class TextFile:
 
     def head(self) -> tuple[bytes, bool]:
         """Return the beginning, and whether it is the whole content."""
-        with Shield(lambda _: self.unreadable()), self.open() as stream:
+        with Shield(unreadable(self.name, "CSV")), self.open() as stream:
             found = stream.read(LOOKED_AT + 1)
         return found[:LOOKED_AT], len(found) <= LOOKED_AT
-
-    def unreadable(self) -> TableError:
-        """Return the error for content that is not CSV."""
-        return TableError(
-            f"{self.name} cannot be read as CSV: it is damaged, cut short or another format."
-        )
 
 
 class Csv(Source):
@@ -117,12 +111,8 @@ class Piped(Source):
         first = content.slice(0, min(8, content.size)).to_pybytes()
         for mark, kind, read in _PIPED:
             if first.startswith(mark):
-                return shielded(
-                    lambda read=read: read(pa.BufferReader(content)),  # type: ignore[misc]
-                    lambda _, kind=kind: TableError(  # type: ignore[misc]
-                        f"standard input cannot be read as {kind}: it is damaged or cut short."
-                    ),
-                )
+                with Shield(unreadable("standard input", kind)):
+                    return read(pa.BufferReader(content))
         return read_text([TextFile("standard input", content)], Told(), wanted)
 
 
@@ -199,7 +189,7 @@ def _read(
 
 
 def _parse(text: TextFile, dialect: Dialect, types: Mapping[str, pa.DataType]) -> pa.Table:
-    failure = text.unreadable()
+    failure = unreadable(text.name, "CSV")
     # The second time also cells over several lines, which the beginning of the file did not have;
     # and with one thread, since Arrow then tells the line of an error.
     for quoted_lines, use_threads in ((dialect.quoted_lines, True), (True, False)):
@@ -225,7 +215,7 @@ def _csv_error(text: TextFile, dialect: Dialect, error: Exception) -> TableError
             f"{text.name}: line {cells[1]} has {cells[3]} cells where the header has {cells[2]}. "
             "Fix it."
         )
-    return text.unreadable()
+    return unreadable(text.name, "CSV")
 
 
 def _refuse_other_decimals(columns: Sequence[pa.ChunkedArray], decimal: str, name: str) -> None:

@@ -6,17 +6,19 @@ messages show such names without what stands behind the sign (`shown`).
 
 import glob
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bagwise.errors import TableError, shielded
+from bagwise.errors import Shield, TableError, shielded
 from bagwise.rows.sources.source import ScannedSource
+
+T = TypeVar("T")
 
 Kind = Literal["Parquet", "CSV", "Arrow"]
 Where = str | Path | Sequence[str | Path]
@@ -79,6 +81,32 @@ class Files:
         below = () if self.root is None else [path.relative_to(self.root) for path in self.paths]
         keys = (part.partition("=")[0] for path in below for part in path.parts[:-1] if "=" in part)
         return list(dict.fromkeys(keys))
+
+    def each(self, read: Callable[[Path], T]) -> list[T]:
+        """Return what is read of each file."""
+        return [shielded(partial(read, p), unreadable(shown(p), self.kind)) for p in self.paths]
+
+    def refuse_other_columns(self, schemas: Sequence[pa.Schema]) -> None:
+        """Refuse files that do not have the columns of the first."""
+        for path, schema in zip(self.paths, schemas, strict=True):
+            if set(schema.names) != set(schemas[0].names):
+                raise TableError(
+                    f"{shown(path)} has other columns than {shown(self.paths[0])}. Pass files of "
+                    "one table, or give them the same columns."
+                )
+
+    def unify(self, schemas: Sequence[pa.Schema]) -> pa.Schema:
+        """Return columns of types that can hold all values: for numbers, the widest."""
+        with Shield(self.other_types):
+            return pa.unify_schemas(schemas, promote_options="permissive")
+
+    @property
+    def other_types(self) -> TableError:
+        """The error for columns that have no type in common."""
+        return TableError(
+            f"a column has types that do not go together in {self} files: numbers in one and text "
+            "in another, for example. Bring them to one type."
+        )
 
     def __str__(self) -> str:
         first = shown(self.paths[0])
@@ -193,38 +221,27 @@ class ParquetFiles(ScannedSource):
     def read(self, wanted: Collection[str] = ()) -> pa.Table:
         """Return the rows of all files, one after the other."""
         if self.files.root is None and len(self.files.paths) == 1:
-            path = self.files.paths[0]
-            return shielded(partial(_read_parquet, path), partial(unreadable, path, "Parquet"))
+            return self.files.each(_read_parquet)[0]
         return super().read(wanted)
 
     def open(self) -> Any:
         """Return the files as a dataset of pyarrow, from which single columns can be read."""
-        schemas = [
-            shielded(partial(pq.read_schema, path), partial(unreadable, path, "Parquet"))
-            for path in self.files.paths
-        ]
-        _refuse_other_columns(self.files, schemas)
-        return shielded(
-            lambda: self._open(schemas),
-            lambda _: TableError(f"{self.files} cannot be read as one table of Parquet files."),
-        )
+        schemas = self.files.each(pq.read_schema)
+        self.files.refuse_other_columns(schemas)
+        with Shield(TableError(f"{self.files} cannot be read as one table of Parquet files.")):
+            import pyarrow.dataset as ds  # it imports pandas, where there is one
 
-    def _open(self, schemas: Sequence[pa.Schema]) -> Any:
-        import pyarrow.dataset as ds  # it imports pandas, where there is one
-
-        paths, root = [str(path) for path in self.files.paths], self.files.root
-        options: dict[str, Any] = {"format": ds.ParquetFileFormat(pre_buffer=False)}
-        if root is None:
-            return ds.dataset(paths, schema=_unified(self.files, schemas), **options)
-        # Opened once to find the types of partitions. Those of columns would be taken from the
-        # first file, though a later one may need more.
-        options["partition_base_dir"] = str(root)
-        found = ds.dataset(paths, partitioning="hive", **options)
-        schema = _unified(self.files, [found.schema, *schemas])
-        keys = pa.schema([schema.field(key) for key in self.files.partition_keys])
-        return ds.dataset(
-            paths, schema=schema, partitioning=ds.partitioning(keys, flavor="hive"), **options
-        )
+            paths, root = [str(path) for path in self.files.paths], self.files.root
+            options: dict[str, Any] = {"format": ds.ParquetFileFormat(pre_buffer=False)}
+            if root is not None:
+                # Opened once to find the types of partitions. Those of columns would be taken from
+                # the first file, though a later one may need more.
+                options["partition_base_dir"] = str(root)
+                schemas.insert(0, ds.dataset(paths, partitioning="hive", **options).schema)
+            schema = self.files.unify(schemas)
+            keys = pa.schema([schema.field(key) for key in self.files.partition_keys])
+            hive = ds.partitioning(keys, flavor="hive") if root is not None else None
+            return ds.dataset(paths, schema=schema, partitioning=hive, **options)
 
 
 @dataclass(frozen=True)
@@ -236,17 +253,12 @@ class ArrowFiles(ScannedSource):
     def read(self, wanted: Collection[str] = ()) -> pa.Table:
         """Return the rows of all files, one after the other."""
         del wanted
-        tables = [
-            shielded(partial(_read_arrow, path), partial(unreadable, path, "Arrow"))
-            for path in self.files.paths
-        ]
+        tables = self.files.each(_read_arrow)
         schemas = [table.schema for table in tables]
-        _refuse_other_columns(self.files, schemas)
-        schema = _unified(self.files, schemas)
-        return shielded(
-            lambda: pa.concat_tables([table.select(schema.names).cast(schema) for table in tables]),
-            lambda _: _other_types(self.files),
-        )
+        self.files.refuse_other_columns(schemas)
+        schema = self.files.unify(schemas)
+        with Shield(self.files.other_types):
+            return pa.concat_tables([one.select(schema.names).cast(schema) for one in tables])
 
     def open(self) -> Any:
         """Return the mapped rows as a dataset."""
@@ -261,13 +273,6 @@ def _read_parquet(path: Path) -> pa.Table:
         return file.read()
 
 
-def unreadable(path: Path, kind: str, _error: Exception | None = None) -> TableError:
-    """Return the error for a file that is not what its name says."""
-    return TableError(
-        f"{shown(path)} cannot be read as {kind}: it is damaged, cut short or another format."
-    )
-
-
 def _read_arrow(path: Path) -> pa.Table:
     with pa.memory_map(str(path)) as source:
         try:
@@ -276,25 +281,8 @@ def _read_arrow(path: Path) -> pa.Table:
             return pa.ipc.open_stream(source).read_all()
 
 
-def _refuse_other_columns(files: Files, schemas: Sequence[pa.Schema]) -> None:
-    for path, schema in zip(files.paths, schemas, strict=True):
-        if set(schema.names) != set(schemas[0].names):
-            raise TableError(
-                f"{shown(path)} has other columns than {shown(files.paths[0])}. Pass files of one "
-                "table, or give them the same columns."
-            )
-
-
-def _unified(files: Files, schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """Return columns of types that can hold the values of all files: for numbers, the widest."""
-    return shielded(
-        lambda: pa.unify_schemas(schemas, promote_options="permissive"),
-        lambda _: _other_types(files),
-    )
-
-
-def _other_types(files: Files) -> TableError:
+def unreadable(name: str, kind: str) -> TableError:
+    """Return the error for a file that is not what its name says."""
     return TableError(
-        f"a column has types that do not go together in {files} files: numbers in one and text in "
-        "another, for example. Bring them to one type."
+        f"{name} cannot be read as {kind}: it is damaged, cut short or another format."
     )

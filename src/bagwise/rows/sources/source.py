@@ -136,7 +136,7 @@ def _to_arrow(name: str, convert: Callable[[], Any]) -> Any:
     called = "a column" if reads_as_number(name) else f"column {name!r}"
     return shielded(
         convert,
-        lambda _: TableError(
+        TableError(
             f"{called} mixes types that do not go together (for example numbers and text). "
             "Make it one type."
         ),

