@@ -110,7 +110,7 @@ def test_the_command_writes_the_ends(tmp_path):
     header, *lines = (tmp_path / "p.csv").read_text().splitlines()
     assert header == '"prediction","lower","upper"'
     _, low, high = map(float, lines[0].split(","))
-    assert high - low == pytest.approx(2 * 1.645 * np.sqrt(np.pi / 2), rel=1e-3)
+    assert high - low == pytest.approx(2 * np.log(19) / (2 * np.log(2)))  # a logistic law
 
 
 def test_who_has_no_interval_says_why():

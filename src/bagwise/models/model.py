@@ -232,7 +232,7 @@ class Model(ABC):
         if mae is not None:
             if self.family != "gaussian" or not mae > 0:
                 raise StrategyError("mae must be above 0, and is for models of family gaussian.")
-            relative = math.pi / 2 * mae**2  # of a normal law
+            relative = (math.pi * mae / (math.sqrt(12) * math.log(2))) ** 2  # of a logistic law
         if not relative:
             raise StrategyError(
                 "this model has no intervals: the variation of single labels is unknown or hidden "
@@ -242,9 +242,10 @@ class Model(ABC):
         variance = relative * family.variance(family.predictor(mean))
         tails = np.array([(1 - level) / 2, (1 + level) / 2])
         if np.isinf(low):
-            return np.asarray(
-                mean[:, None] + np.sqrt(variance)[:, None] * scipy.stats.norm.ppf(tails)
-            )
+            # Labels vary more around some predictions than around others. So all together have
+            # longer tails than normal ones have: a logistic distribution.
+            scale = np.sqrt(3 * variance)[:, None] / math.pi
+            return np.asarray(mean[:, None] + scale * scipy.stats.logistic.ppf(tails))
         if self.family == "poisson":
             # Counts that vary more than Poisson's: negative binomial ones. Most of a lower tail is
             # often at zero, and what it leaves over belongs to the upper one.
