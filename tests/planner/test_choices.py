@@ -336,9 +336,8 @@ def test_a_sample_of_units_has_all_rows_of_each_and_the_largest(monkeypatch):
     monkeypatch.setattr("bagwise.planner.sample.MOST_ROWS", 300)
     who = [f"p{i // 4}" for i in range(1480)] + ["big"] * 20
     table = labelled(who=who)
-    names = ("x0", "x1", "x2")
-    rows, encoder = Rows(table), Encoder.for_table(table, list(names))
-    sample = sample_rows(rows, Population(names, encoder, table.num_rows, "who", 20))
+    rows, encoder = Rows(table), Encoder.for_table(table, ["x0", "x1", "x2"])
+    sample = sample_rows(rows, Population(encoder, table.num_rows, "who", 20))
     assert set(np.bincount(sample.units.index)) <= {0, 4, 20}
     assert sample.largest == sample.units.largest == 20
     assert 300 <= len(sample.X) <= 320

@@ -365,8 +365,7 @@ def test_the_planner_chooses_what_it_chooses_in_memory(make, table, files, worke
     )
     release, _ = make("random")
     parts = PartsTable.checked(open_files(files, workers), request)
-    names = tuple(request.columns.features_in(table))
-    assert parts.everyone == Population(names, release.encoder, N)
+    assert parts.everyone == Population(release.encoder, N)
     chosen = build._choose(parts, request, Stages())
     assert chosen == decide(Rows(table), request, parts.everyone)
     assert chosen.why is not None

@@ -201,7 +201,6 @@ def _sample(features: Any, columns: Columns, budget: Budget, n_rows: int) -> Sam
     reserved = [columns.label, *([] if columns.unit is None else [columns.unit])]
     names = select_features(rows, reserved=reserved)
     everyone = Population(
-        tuple(names),
         columns.encoder_from(rows.summarise(names)),
         max(rows.num_rows, n_rows),
         budget.unit,

@@ -28,10 +28,8 @@ class Population:
 
     Attributes
     ----------
-    names : tuple of str
-        Of the features.
     encoder : Encoder
-        From them to X.
+        From the features to X.
     n_rows : int
     unit : str or None
         The column whose values are protected together.
@@ -41,7 +39,6 @@ class Population:
         Rows of the smallest stratum that bags must not cross.
     """
 
-    names: tuple[str, ...]
     encoder: Encoder
     n_rows: int
     unit: str | None = None
@@ -88,7 +85,7 @@ def sample_rows(rows: Rows, everyone: Population) -> Sample:
     """Return a sample of the features of a table, of which `rows` may be a larger sample."""
     # Rows that have the same features may belong to different units: these decide as well.
     who = [] if everyone.unit is None else [everyone.unit]
-    order = feature_order(rows, [*everyone.names, *who], SecureNoise())
+    order = feature_order(rows, [*everyone.encoder.inputs, *who], SecureNoise())
     rng = np.random.default_rng(SEED)
     if everyone.unit is None:
         units, places = Units(), np.sort(rng.permutation(order.size)[:MOST_ROWS])

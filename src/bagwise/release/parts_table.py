@@ -204,7 +204,7 @@ class PartsTable:
             tried = [find_strategy(name) for name, kind in STRATEGIES.items() if kind.planned]
             for strategy in request.named or tried:
                 check_strata_of(strategy, strata)
-        everyone = Population(tuple(names), encoder, table.num_rows, budget.unit, largest, smallest)
+        everyone = Population(encoder, table.num_rows, budget.unit, largest, smallest)
         preview, moved = (
             preview_columns(facts.columns, encoder, columns),
             Moved.of(leaving, columns),
@@ -218,7 +218,7 @@ class PartsTable:
 
     def for_a_plan(self) -> Rows:
         """Return a sample of the rows, by features or units."""
-        names, unit = self.everyone.names, self.everyone.unit
+        names, unit = self.everyone.encoder.inputs, self.everyone.unit
         if unit is None:
             return Rows(sample_rows(self.source, names, MOST_ROWS))
         largest = self.everyone.largest_unit

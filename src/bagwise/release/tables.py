@@ -121,12 +121,7 @@ class LocalTable:
         note_likely_copies(rows, leaving, labels, label=columns.label, classes=classes)
         given, units = read_given(rows, by=columns.by, within=columns.within), budget.units_in(rows)
         everyone = Population(
-            tuple(names),
-            encoder,
-            rows.num_rows,
-            budget.unit,
-            units.largest,
-            given.smallest_stratum,
+            encoder, rows.num_rows, budget.unit, units.largest, given.smallest_stratum
         )
         preview = preview_columns(facts, encoder, columns)
         return cls(rows, labels, everyone, preview, units, given)
@@ -160,7 +155,7 @@ class LocalTable:
         """Put rows into a secret order, or one that features decide if it must be reproducible."""
         source = request.budget.noise_source
         if request.keep_order or request.seed is not None:
-            order = feature_order(self.rows, self.everyone.names, source)
+            order = feature_order(self.rows, self.everyone.encoder.inputs, source)
         else:
             order = secret_order(self.rows.num_rows, source)
         return dataclasses.replace(self.take(order), kept=order if request.keep_order else None)
@@ -234,7 +229,9 @@ class LocalBags:
         else:
             table, bags = table.take(order), bags.take(order)
             predictions = None if predictions is None else predictions[order]
-        leaving = table.rows.hand_over(leaving_columns(table.everyone.names, choice.columns))
+        leaving = table.rows.hand_over(
+            leaving_columns(table.everyone.encoder.inputs, choice.columns)
+        )
         with Shield(ColumnError(UNWRITABLE)):
             instances = as_parquet_keeps_it(leaving)
         return dataclasses.replace(
