@@ -38,7 +38,7 @@ from msgspec.structs import replace
 from bagwise._types import FloatArray
 from bagwise.errors import LabelError, NotConvergedWarning, StrategyError
 from bagwise.families import find_family
-from bagwise.models.cells import CellColumn, CellEncoder, Cells, NoisySums, TablesModel
+from bagwise.models.cells import CLOSE, CellColumn, CellEncoder, Cells, NoisySums, TablesModel
 from bagwise.models.model import TrainedOn
 from bagwise.rows.columns import find_column
 from bagwise.rows.table import read_table
@@ -48,6 +48,7 @@ _USUAL_SD = 1.5  # of log odds and log rates, over rows
 _FALL = 4.0  # how much less variance each further column of a cell adds
 _ROUNDS, _LESS = 100, 0.9  # turns of a fit, and how much smaller a step must be than the last
 _SHORTEST = 1e-6  # part of a step
+_NEARLY = 1e-3  # of the sums, for each unit of log odds
 _FAR, _STILL = 3.0, 1e-4  # changes of log odds or log rates: the largest, and one for nobody
 
 
@@ -127,7 +128,7 @@ def fit_tables(
     # 2. From the same mean for all rows, go where the sums near the fit point, until nothing moves.
     intercept = float(kind.predictor(np.array(kind.interior(T.sum() / X.sum()))))
     beta, eta, converged = np.zeros(len(T)), np.full(table.num_rows, intercept), False
-    far, damped = np.inf, 1.0
+    far, damped, solved = np.inf, 1.0, np.zeros(len(T))
 
     def loss(beta: FloatArray, eta: FloatArray) -> float:
         held = beta @ (beta / believed) / 2
@@ -135,7 +136,11 @@ def fit_tables(
 
     for _ in range(_ROUNDS):
         near = NoisySums(X, kind.variance(eta), noise, believed)
-        step = near.estimate(T - near.across @ kind.mean(eta) + near.apply(beta)) - beta
+        close = max(CLOSE, min(_FAR, far) * _NEARLY)  # far from the fit, steps may be rough
+        solved = near.solve(
+            T - near.across @ kind.mean(eta) + near.apply(beta), solved, close=close
+        )
+        step = near.coefficients(solved) - beta
         change = X @ step
         last, far = far, float(np.abs(change).max())
         damped = damped if far < _LESS * last or not noise.any() else damped / 2

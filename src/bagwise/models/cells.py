@@ -22,7 +22,7 @@ from bagwise.rows.columns import find_column
 from bagwise.rows.table import read_table
 
 UNCERTIFIED = "no certificate: the privacy of these label sums is up to whoever made them"
-_STEPS, _CLOSE = 5000, 1e-6  # of a conjugate gradient
+_STEPS, CLOSE = 5000, 1e-6  # of a conjugate gradient
 _MOST_CELLS = 2**62  # a key is one whole number
 
 
@@ -164,26 +164,32 @@ class NoisySums:
         """Return A beta."""
         return np.asarray(self.across @ (self.information * (self.X @ beta)))
 
-    def estimate(self, sums: FloatArray) -> FloatArray:
-        """Return V A (A V A + A + S)^-1 times sums, the best linear estimate of coefficients."""
+    def solve(
+        self, sums: FloatArray, start: FloatArray | None = None, *, close: float = CLOSE
+    ) -> FloatArray:
+        """Return (A V A + A + S)^-1 times sums; without noise, (A + V^-1)^-1 times them."""
         V, noisy = self.believed, bool(self.noise.any())
         inner, own = self.across @ self.information, self.noise if noisy else 1 / V
         about = own + inner + (inner**2 * V if noisy else 0.0)
 
         def form(v: FloatArray) -> FloatArray:
-            inside = self.apply(v)  # without noise: (A + V^-1)^-1 times sums is the same
+            inside = self.apply(v)
             return inside + own * v + (self.apply(V * inside) if noisy else 0.0)
 
         size = (len(V), len(V))
         back = LinearOperator(size, matvec=lambda v: v / about)
         found = LinearOperator(size, matvec=form)
-        solved, _ = cg(found, sums, rtol=_CLOSE, maxiter=_STEPS, M=back)
-        return np.asarray(V * self.apply(solved) if noisy else solved)
+        solved, _ = cg(found, sums, x0=start, rtol=close, maxiter=_STEPS, M=back)
+        return np.asarray(solved)
+
+    def coefficients(self, solved: FloatArray) -> FloatArray:
+        """Return the best linear estimate of coefficients, given what `solve` returns."""
+        return self.believed * self.apply(solved) if self.noise.any() else solved
 
     def deviation(self, direction: FloatArray) -> float:
         """Return the standard deviation of the coefficients along a direction, given the sums."""
         believed = self.believed * direction
-        left = believed - self.estimate(self.apply(believed))
+        left = believed - self.coefficients(self.solve(self.apply(believed)))
         return math.sqrt(max(0.0, float(direction @ left)))
 
 
