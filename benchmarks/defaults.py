@@ -126,7 +126,7 @@ def shares(
         "strategy": how.strategy,
         "bag_size": how.bag_size,
         "bags": release.bags.n_bags,
-        "noise": release.certificate.events[-1].noise,
+        "noise": release.certificate.events[-1].law.kind,
     }
 
 

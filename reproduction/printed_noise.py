@@ -12,7 +12,7 @@ from bagwise.errors import BudgetError
 from bagwise.privacy.calibrate import ExactCalibration, ScoreNoise
 from bagwise.privacy.laws import Gaussian
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.queries import BagMeans, BagPicks, ClassPicks, ClassShares, Labels, Query
+from bagwise.privacy.queries import BagMeans, BagPicks, ClassShares, Labels, Query
 
 
 def printed_label_noise(*, R: float, epsilon: float, delta: float) -> float:
@@ -68,9 +68,10 @@ class PrintedCalibration(ExactCalibration):
         spent: Sequence[Mechanism] = (),
         *,
         counts: Mapping[int, int] | None = None,
+        classes: int = 0,
     ) -> Mechanism:
         """Return the printed noise on bag sums; on picks that on labels, divided by the size."""
-        del spent, counts
+        del spent, counts, classes
         if isinstance(query, BagPicks):
             alpha = self._label_noise()
             laws = tuple(_on_grid(alpha / size, query.grid_step) for size in query.sizes)
@@ -79,11 +80,6 @@ class PrintedCalibration(ExactCalibration):
             raise BudgetError(f"the paper prints no noise for {query.hides}.")
         noise = printed_sum_noise(R=self._radius, epsilon=self.epsilon, delta=self.delta)
         return Mechanism(query, (_on_grid(noise, query.grid_step),))
-
-    def class_picks(self, query: ClassPicks, classes: int) -> Mechanism:
-        """Refuse: the paper has no classes."""
-        del query, classes
-        raise BudgetError("the paper prints no noise for classes.")
 
     def per_row(self, rows: int) -> "PrintedCalibration":
         """Return itself: the paper does not consider groups."""

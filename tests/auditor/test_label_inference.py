@@ -183,7 +183,7 @@ def brute_ratio(release, labels, row, pair, shown):
     for value in pair:
         here = labels.copy()
         here[row] = value
-        if event.noise == "laplace":
+        if event.law.kind == "laplace":
             totals.append(np.exp(-math.sqrt(2) * np.abs(shown - here) / sd).sum())
         else:
             totals.append(np.exp(-((shown - here) ** 2) / (2 * sd**2)).sum())

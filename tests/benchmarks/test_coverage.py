@@ -30,6 +30,6 @@ def test_shares_of_intervals_that_hold_are_counted(monkeypatch, drawn):
 def test_noise_is_of_the_kind_and_the_size_that_a_setting_names():
     setting = coverage.SETTINGS["gaussian, staircase noise"]
     event = setting.event()
-    assert event.noise == "staircase"
+    assert event.law.kind == "staircase"
     assert event.number_sd < replace(setting, noise="laplace").event().number_sd
     assert replace(setting, noise=None).event() is None

@@ -266,7 +266,7 @@ def example(name, law, *, real=False):
     steps = LABEL_STEPS if real else SMALL[issubclass(law, Gaussian)]
     query = questions(STEP if real else 1.0, LOSS_STEP if real else 1.0, steps)[name]
     with small_grid(steps):
-        made = Mechanism(query, laws_for(query, law, query.move(law.norm)))
+        made = Mechanism(query, laws_for(query, law, query.moves[law.norm]))
         # What follows from the grid is computed while it is small.
         assert made.curve is made.curve
         assert made.pure_epsilon is made.pure_epsilon
@@ -540,8 +540,8 @@ def test_chances_that_are_drawn_are_the_stated_ones():
     other = RandomisedResponse(3, 0.875)
     assert not fits(other.randomise(ones, SimulatedNoise(3)), response_table(kept)[1], 0)
     table = Unbiased((-0.5, 0.5, 1.5), CHANCES)
-    assert fits(table.randomise(ones, SimulatedNoise(3)), np.array(TABLE[1]) / 8, 0)
-    assert not fits(table.randomise(0 * ones, SimulatedNoise(3)), np.array(TABLE[1]) / 8, 0)
+    assert fits(table.report(ones, SimulatedNoise(3)), np.array(TABLE[1]) / 8, 0)
+    assert not fits(table.report(0 * ones, SimulatedNoise(3)), np.array(TABLE[1]) / 8, 0)
 
 
 def quieter(law):
@@ -558,7 +558,7 @@ def quieter(law):
 @plain
 def test_an_attack_shows_no_more_than_is_claimed_and_sees_a_tenth_of_the_noise(name, law):
     small, steps = example(name, law)
-    if not small.query.neighbours(small.laws, SecureNoise()):
+    if not small.neighbours(SecureNoise()):
         assert isinstance(small.query, RangeCounts)
         return
     delta = 0.0 if small.pure_epsilon is not None else 1e-4
@@ -753,9 +753,9 @@ def test_units_need_noise_that_was_set_for_them(name, law):
 def test_classes_are_refused_unless_the_noise_was_set_for_them(name, law):
     real, _ = example(name, law, real=True)
     if real.query.labels_bags:
-        assert real.of_bags.suits_classes(real.laws, None) == (not name.startswith("class"))
-        assert real.of_bags.suits_classes(real.laws, 3) == name.startswith("class")
-        assert real.of_bags.suits_classes(real.laws, 4) == name.startswith("class shares")
+        assert real.suits_classes(None) == (not name.startswith("class"))
+        assert real.suits_classes(3) == name.startswith("class")
+        assert real.suits_classes(4) == name.startswith("class shares")
 
 
 @plain
@@ -801,7 +801,7 @@ class Question(BagMeans, frozen=True, tag="bag-means"):
 
     @property
     def moves(self):
-        return {norm: Move(steps // 2, times) for norm, (steps, times) in super().moves.items()}
+        return {norm: Move(move.steps // 2, move.times) for norm, move in super().moves.items()}
 
 
 class Another(Mechanism):

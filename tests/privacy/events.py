@@ -74,7 +74,7 @@ def bag_picks(
 
 def class_picks(rule: Any, *, classes: int, sizes: Iterable[int], rows: int = 1) -> Mechanism:
     """Return picked classes with their chances."""
-    return rule.class_picks(ClassPicks(tuple(sorted(set(sizes))), rows), classes)
+    return rule.least(ClassPicks(tuple(sorted(set(sizes))), rows), classes=classes)
 
 
 def single_labels(rule: Any, rows: int = 1) -> Mechanism:
@@ -100,10 +100,16 @@ def mean_loss(rule: Any, *, reach: int, step: float) -> Mechanism:
     return rule.least(MeanLoss(step, reach))
 
 
+def outputs_of(event: Any) -> FloatArray:
+    """Return what may be reported of a single label."""
+    return np.asarray(event.query.low + event.grid_step * np.array(event.law.outputs))
+
+
 def reported(labels: FloatArray, event: Mechanism, source: NoiseSource) -> FloatArray:
     """Return what is reported of single labels."""
-    ones, low = np.ones(labels.size, np.int64), cast(SingleLabels, event.query).low
-    return event.hide(labels[None], ones, low=low, source=source)
+    query = cast(SingleLabels, event.query)
+    told = query.measure(labels, (query.low, query.high), 0)[None]
+    return event.hide(told, np.ones(labels.size, np.int64), low=query.low, source=source)
 
 
 def mechanism_for(

@@ -141,7 +141,7 @@ def reported(event):
     def draw(label):
         def scores(count):
             found = events.reported(np.full(count, label), event, SecureNoise())
-            return (one - other)[np.searchsorted(event.query.reported(event.laws), found)]
+            return (one - other)[np.searchsorted(events.outputs_of(event), found)]
 
         return scores
 

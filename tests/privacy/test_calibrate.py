@@ -134,7 +134,7 @@ def test_auto_is_the_least_of_all_that_keep_the_promise(epsilon, delta):
         least = min(laplace, gaussian, root)
         assert event.number_sd == pytest.approx(least, rel=0.0102)  # 2 % of the variance, at most
         if least == gaussian and gaussian < 0.98 * laplace:
-            assert event.noise == "gaussian"
+            assert event.law.kind == "gaussian"
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_two_counts_that_move_divide_epsilon_where_a_staircase_saves_enough(epsi
     event = class_shares(ExactCalibration(epsilon, 0.0, (0.0, 1.0)))
     laplace = math.sqrt(2) * 2 / epsilon
     assert 1 - event.number_sd**2 / laplace**2 == pytest.approx(saved, abs=1e-3)
-    assert event.noise == ("staircase" if saved else "laplace")
-    assert event.of_bags.suits_classes(event.laws, 3)
-    assert not event.of_bags.suits_classes(event.laws, None)
+    assert event.law.kind == ("staircase" if saved else "laplace")
+    assert event.suits_classes(3)
+    assert not event.suits_classes(None)
     assert event.unit_rows >= 1
     assert event.unit_rows < 2
     assert total_delta([event], epsilon) == 0.0
@@ -189,15 +189,17 @@ def test_laplace_means_after_gaussian_scores_agree_with_the_integral_over_scores
 def test_a_kind_of_noise_can_be_insisted_on_where_it_is_possible():
     rule = ExactCalibration(1.0, 1e-6, BOUNDS)
     for noise in ("laplace", "staircase", "gaussian"):
-        assert bag_means(rule.with_noise(noise)).noise == noise
+        assert bag_means(rule.with_noise(noise)).law.kind == noise
     for noise in ("laplace", "gaussian"):
-        assert bag_picks(rule.with_noise(noise), [20]).noise == noise
-    assert bag_means(rule.with_noise("staircase"), square=2, rows=2, touched=2).noise == "staircase"
+        assert bag_picks(rule.with_noise(noise), [20]).law.kind == noise
+    assert (
+        bag_means(rule.with_noise("staircase"), square=2, rows=2, touched=2).law.kind == "staircase"
+    )
     with pytest.raises(BudgetError, match="not possible"):
         bag_picks(rule.with_noise("staircase"), [20])
     with pytest.raises(BudgetError, match="positive delta"):
         ExactCalibration(1.0, 0.0, BOUNDS, noise="gaussian")
-    with pytest.raises(BudgetError, match="randomised response"):
+    with pytest.raises(BudgetError, match="not possible for these class picks"):
         class_picks(rule.with_noise("laplace"), classes=3, sizes=[20])
     with pytest.raises(BudgetError, match="known are auto, laplace, staircase, gaussian"):
         ExactCalibration(1.0, 0.0, BOUNDS, noise="laplase")

@@ -131,7 +131,7 @@ def test_what_was_asked_for_is_kept_beside_what_is_delivered(private):
 def test_events_must_fit_the_bounds_and_each_other(private, open_one):
     event = private.events[0]
     for wrong, message in (
-        (dataclasses.replace(private, bounds=(0.0, 20.0)), "not on the grid"),
+        (dataclasses.replace(private, bounds=(0.0, 20.0)), "does not fit the bounds"),
         (dataclasses.replace(private, noise_source="none"), "without secret noise"),
         (dataclasses.replace(open_one, noise_source="a dice"), "a source nobody knows"),
         (
@@ -143,7 +143,7 @@ def test_events_must_fit_the_bounds_and_each_other(private, open_one):
         ),
         (
             dataclasses.replace(private, events=(event.on_grid(1e9),)),
-            "not on the grid",
+            "does not fit the bounds",
         ),
         (dataclasses.replace(private, bounds=None), "an event and no bounds"),
         (dataclasses.replace(private, events=()), "without an event"),
@@ -173,7 +173,7 @@ def test_the_event_of_a_mean_loss_must_fit_the_bounds(of_a_loss):
         (Mechanism(event.query, (Laplace(event.law.scale - 1),)), "its events give"),
         (with_noise(event, 0.5), "its events give"),
         (moving(event, LOSS_STEPS // 4 - 1), "does not fit the bounds"),
-        (laplace(LOSS_STEPS, 2 * LOSS_STEPS, 101 / LOSS_STEPS), "is not on the grid"),
+        (laplace(LOSS_STEPS, 2 * LOSS_STEPS, 101 / LOSS_STEPS), "does not fit the bounds"),
         (Mechanism(event.query, (Laplace(0),)), "impossible parameters"),
     ):
         with pytest.raises(CertificateError, match=message):

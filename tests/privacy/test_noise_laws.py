@@ -81,7 +81,7 @@ def test_information_is_the_variance_of_the_score(law):
 
 def test_staircase_law_is_that_of_its_mechanism():
     event = bag_means(ExactCalibration(3.0, 0.0, (0.0, 1.0), noise="staircase"))
-    drawn = event.draw(200_000, SimulatedNoise(0)) / event.law.sd
+    drawn = event.noise.draw(200_000, SimulatedNoise(0)) / event.law.sd
     cells = np.linspace(-3, 3, 25)
     grid = np.linspace(-3, 3, 600_001)
     heights = noise_density(event.law, grid)

@@ -25,7 +25,7 @@ from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.queries import SingleLabels
 from bagwise.rng import SimulatedNoise
 from tests import stats
-from tests.privacy.events import bag_means, bag_picks, reported, single_labels
+from tests.privacy.events import bag_means, bag_picks, outputs_of, reported, single_labels
 
 EPSILONS = (0.1, 0.5, 1.0, 3.0, 8.0)
 
@@ -139,8 +139,8 @@ def test_reports_of_a_label_have_its_chances():
     event: Any = single_labels(ExactCalibration(1.0, 0.0, (-3.0, 5.0)))
     labels = np.full(200_000, 1.7)
     got = reported(labels, event, SimulatedNoise(1))
-    (shares,) = event.law.shares_of(event.query.scaled(labels[:1]))
-    outputs = event.query.reported(event.laws)
+    (shares,) = event.law.shares_of((labels[:1] - event.query.low) / event.grid_step)
+    outputs = outputs_of(event)
     for output, share in zip(outputs, shares, strict=True):
         assert stats.mean_is(got == output, share)
     assert not stats.mean_is(got == outputs[0], 1.1 * shares[0])

@@ -110,7 +110,7 @@ def test_a_step_is_as_wide_as_one_sum_moves():
     assert bag_means(rule).law.shift == LABEL_STEPS
     assert bag_means(rule, rows=3, square=9, touched=1).law.shift == 3 * LABEL_STEPS
     apart = bag_means(rule, rows=2, square=2, touched=2)
-    assert (apart.law.shift, apart.query.move("number").times) == (LABEL_STEPS, 2)
+    assert (apart.law.shift, apart.query.moves["number"].times) == (LABEL_STEPS, 2)
     assert float(apart.pure_epsilon) == 1.0
     assert Staircase.least(Move(2**41), Fraction(1)) is None  # too wide to be drawn
     with pytest.raises(BudgetError, match="not possible"):
@@ -132,10 +132,10 @@ def test_a_step_is_as_wide_as_one_sum_moves():
 )
 def test_it_is_chosen_where_it_is_worthwhile(epsilon, options, kind):
     event = bag_means(ExactCalibration(epsilon, 0.0, BOUNDS), **options)
-    assert event.noise == kind
+    assert event.law.kind == kind
     assert total_delta([event], epsilon) == 0.0
     assert epsilon * 0.999 < total_epsilon([event], 0.0) <= epsilon
     assert group_epsilon((event,), 0.0, 4) == pytest.approx(4 * epsilon, rel=1e-4)
     query = event.query
-    offers = [law.least(query.move(law.norm), Fraction(epsilon)) for law in (Laplace, Staircase)]
+    offers = [law.least(query.moves[law.norm], Fraction(epsilon)) for law in (Laplace, Staircase)]
     assert event.law.sd**2 * (1 - WORTHWHILE) <= min(offer.sd for offer in offers) ** 2

@@ -218,9 +218,9 @@ def test_picks_that_were_not_reported_by_their_chances_are_refused(trips):
     assert any("as their chances allow" in check for check in honest.verify().checks)
     (event,) = honest.certificate.events
     reported = np.zeros(honest.bags.n_bags, dtype=int)
-    one = event.query.estimates(event.laws, reported, honest.bags.sizes)
+    one = event.law.shown(reported)
     share = np.clip(honest.labels, 0, 1)
-    for labels, message in ((share, "picked classes"), (one, "probabilities in the certificate")):
+    for labels, message in ((share, "none of those"), (one, "probabilities in the certificate")):
         with pytest.raises(ReleaseError, match=message):
             dataclasses.replace(honest, labels=labels).verify()
 

@@ -357,7 +357,7 @@ def test_single_labels_are_reported_where_bags_would_lose_more():
     made = release(many, **asked, epsilon=8.0)
     assert (choice(made)[0], choice(made)[2]) == ("random", 1)
     *_, last = made.certificate.events
-    assert (last.hides, last.noise) == ("single labels", "unbiased")
+    assert (last.hides, last.law.kind) == ("single labels", "unbiased")
     assert made.certificate.epsilon <= 8.0
     assert isinstance(made.provenance.chosen_because, FlexibleLearner)
     made.verify()

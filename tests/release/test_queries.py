@@ -65,7 +65,7 @@ def ratios(certificate):
     return [
         (event.kind, event.epsilon)
         if event.hides in ("range", "limit")
-        else (event.kind, event.query.move(event.law.norm), event.laws)
+        else (event.kind, event.query.moves[event.law.norm], event.laws)
         for event in certificate.events
     ]
 

@@ -11,6 +11,7 @@ import bagwise as bw
 from bagwise.auditor import audit_events
 from bagwise.errors import BudgetError, ReleaseError, StrategyError
 from bagwise.requests.records import filed
+from tests.privacy.events import outputs_of
 
 HOW = {"label": "y", "bounds": (0, 10), "epsilon": 2.0, "tighten": "none"}
 
@@ -35,7 +36,7 @@ def test_single_labels_are_saved_verified_and_learned_from(table, tmp_path):
     assert (release.certificate.epsilon, release.certificate.delta) == (2.0, 0.0)
     release.verify(strict=True)
     event: Any = release.certificate.events[0]
-    assert set(release.labels) <= set(event.query.reported(event.laws).tolist())
+    assert set(release.labels) <= set(outputs_of(event).tolist())
     assert np.allclose(release.noise_sd, 10 * event.law.sd)
     model = bw.fit_release(release)
     errors = model.summary().standard_error
@@ -70,8 +71,8 @@ def test_true_labels_that_were_never_replaced_are_refused(table):
     honest = make(table)
     event: Any = honest.certificate.events[0]
     alike = np.random.default_rng(0).normal(2, 0.2, size=table.num_rows)
-    near = np.abs(alike[:, None] - event.query.reported(event.laws)).argmin(axis=1)
-    forged = dataclasses.replace(honest, labels=event.query.reported(event.laws)[near])
+    near = np.abs(alike[:, None] - outputs_of(event)).argmin(axis=1)
+    forged = dataclasses.replace(honest, labels=outputs_of(event)[near])
     with pytest.raises(ReleaseError, match="probabilities in the certificate"):
         forged.verify()
     assert any("as their chances allow" in check for check in honest.verify().checks)

@@ -98,7 +98,8 @@ class Reader:
 
     def _of_exact(self, shown: FloatArray, exact: FloatArray, sizes: IntArray) -> FloatArray:
         if self.event is not None:
-            return self.event.of_bags.log_likelihood(self.event.laws, shown, exact, sizes)
+            low = 0.0 if self.bounds is None else self.bounds[0]
+            return self.event.log_likelihood(shown, exact, sizes, low)
         off = np.atleast_2d((shown - exact).T) / self.tiny
         return np.asarray(-0.5 * np.square(off).sum(axis=0))
 

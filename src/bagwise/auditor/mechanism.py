@@ -18,8 +18,7 @@ from bagwise._types import FloatArray
 from bagwise.auditor.guessing import rate_interval
 from bagwise.files.records import Record
 from bagwise.privacy.accounting import total_epsilon
-from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.queries import Draw
+from bagwise.privacy.mechanisms import Draw, Mechanism
 from bagwise.rng import NoiseSource, SecureNoise
 
 Verdict = Literal["refuted", "not refuted", "not tested"]

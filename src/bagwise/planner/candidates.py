@@ -181,7 +181,8 @@ def response_of(channel: Mechanism, prior: Prior) -> tuple[float, float]:
     weight /= weight.sum()
     query, law = cast(SingleLabels, channel.query), cast(Unbiased, channel.law)
     labels = (query.low + query.high) / 2 + label_sd * spread
-    shares, outputs = law.shares_of(query.scaled(labels)), query.reported(channel.laws)
+    shares = law.shares_of(query.measure(labels, (query.low, query.high), 0))
+    outputs = query.low + query.grid_step * np.array(law.outputs)
     expected = shares @ outputs
     square = shares @ outputs**2
     slope = float(weight @ (expected * label_sd * spread)) / label_sd**2

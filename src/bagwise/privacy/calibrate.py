@@ -17,10 +17,10 @@ from bagwise.errors import BudgetError, check_name
 from bagwise.privacy.accounting import gaussian_part, pure_total, total_delta
 from bagwise.privacy.curves import check_delta, check_epsilon, composed_pick_mu, gaussian_mu
 from bagwise.privacy.grid import grid_step
-from bagwise.privacy.laws import LAWS, NOISES, Law, RandomisedResponse, Unbiased
+from bagwise.privacy.laws import LAWS, NOISES, Law, Unbiased
 from bagwise.privacy.laws.law import below
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.queries import BagPicks, ClassPicks, Picks, Query
+from bagwise.privacy.queries import Picks, Query
 from bagwise.rows.labels import Bounds
 
 NoiseKind = str
@@ -41,6 +41,10 @@ preferred: every reader of a certificate has to understand what it names and pro
 _DELTA_SHARE = 0.01  # of 1/size; near 1/size the noise vanishes and delta shows a label
 _ROUNDING = 1e-12  # of an epsilon, more than logarithms and exponentials are off
 _HALVINGS = 24  # of the interval in which the cost of a pure mechanism after Gaussian scores lies
+_ALL_SPENT = "the scores spend the whole budget; give them a smaller share."
+
+Least = Callable[[Fraction | float], Law]
+"""The least noise of a law at a cost."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,7 @@ class ExactCalibration:
         spent: Sequence[Mechanism] = (),
         *,
         counts: Mapping[int, int] | None = None,
+        classes: int = 0,
     ) -> Mechanism:
         """Return a query with the least noise that fits the budget after `spent`.
 
@@ -111,12 +116,13 @@ class ExactCalibration:
         row's bag is: then every size gets the noise of the first, the smallest that a bag can be.
         Noise by size would be read together with the scores, and the worst size may be another for
         every score. Which law is less is decided by how often each size occurs, if `counts` tell.
+        Picks of one of `classes` keep it by a chance, and need no delta.
 
         More than one of the rows of a protected unit is covered by the general bound for groups,
         for picks and for what was spent on scores, which must have been calibrated by row.
         """
         times = tuple(counts.get(size, 0) if counts else 1 for size in query.bag_sizes)
-        return _least(self, query, tuple(spent), times)
+        return _least(self, query, tuple(spent), times, classes)
 
     def part(self, query: Query, noise: ScoreNoise, share: float) -> Mechanism:
         """Return a query with this noise that spends a share of epsilon, or of mu squared."""
@@ -126,18 +132,7 @@ class ExactCalibration:
         cost: Fraction | float = Fraction(share) * self.exactly_left
         if law.needs_delta:
             cost = math.sqrt(share) * gaussian_mu(self.left, self.delta)
-        return Mechanism(query, (_drawable(law, query, cost),))
-
-    def class_picks(self, query: ClassPicks, classes: int) -> Mechanism:
-        """Return the chances of keeping a picked class, for each bag size; they need no delta."""
-        if self.noise != "auto":
-            raise BudgetError(
-                "picked classes are hidden by randomised response, which has no other noise. "
-                "Leave noise at 'auto'."
-            )
-        keeping = partial(RandomisedResponse.keeping, classes)
-        cost = partial(_picks_at, query, keeping, alike=False)
-        return _checked(self, _dearest(self, (), cost), ())
+        return Mechanism(query, (law.least(query.moves[law.norm], cost),))
 
     def per_row(self, rows: int) -> "ExactCalibration":
         """Return the calibration for single rows that covers groups of `rows`."""
@@ -179,7 +174,11 @@ class ExactCalibration:
 
 @lru_cache(maxsize=256)
 def _least(
-    rule: ExactCalibration, query: Query, spent: tuple[Mechanism, ...], times: tuple[int, ...]
+    rule: ExactCalibration,
+    query: Query,
+    spent: tuple[Mechanism, ...],
+    times: tuple[int, ...],
+    classes: int,
 ) -> Mechanism:
     """Return the least of all noise on a query that is requested and possible.
 
@@ -190,11 +189,10 @@ def _least(
     for name, law in LAWS.items():
         if law.norm not in query.moves or rule.noise not in ("auto", name):
             continue
+        find = _offer_with_delta if law.needs_delta else _offer_without_delta
+        least = partial(law.least, query.moves[law.norm]._replace(classes=classes))
         try:
-            if isinstance(query, BagPicks):
-                offer = _offer_picks(rule, query, law, spent)
-            else:
-                offer = _offer(rule, query, law, spent)
+            offer = find(rule, query, least, spent)
         except BudgetError as error:  # another law may still do
             refused = refused or error
         else:
@@ -216,77 +214,76 @@ def _least(
     for offer in others:
         if noise(offer) <= math.sqrt(1 - worthwhile) * noise(best):
             best = offer
-    return _checked(rule, best, spent)
-
-
-def _checked(rule: ExactCalibration, mechanism: Mechanism, spent: Sequence[Mechanism]) -> Mechanism:
-    if total_delta([*rule.prior, *spent, mechanism], rule.epsilon) > rule.delta:
+    if total_delta([*rule.prior, *spent, best], rule.epsilon) > rule.delta:
         raise BudgetError("calibration ended on the wrong side of the budget; please report it.")
-    return mechanism
+    return best
 
 
-def _offer(
-    rule: ExactCalibration, query: Query, law: type[Law], spent: tuple[Mechanism, ...]
+def _offer_with_delta(
+    rule: ExactCalibration, query: Query, least: Least, spent: tuple[Mechanism, ...]
 ) -> Mechanism | None:
-    """Return a query with the least noise of one law; None if the law cannot be used."""
-    move = query.move(law.norm)
-    if law.needs_delta:
+    """Return a query with the least noise of a law that needs a delta; None if it has no use."""
+    if not isinstance(query, Picks):
         mu = rule.mu_left(spent)
         if mu is None and rule.delta > 0 and spent:
-            raise BudgetError("the scores spend the whole budget; give them a smaller share.")
-        noise = None if mu is None else law.least(move, mu)
-        return None if noise is None else Mechanism(query, (noise,))
-    if law.least(move, rule.exactly_left) is None:
-        return None  # whatever epsilon is
-    return _dearest(
-        rule, spent, lambda epsilon: Mechanism(query, (_drawable(law, query, epsilon),))
-    )
-
-
-def _offer_picks(
-    rule: ExactCalibration, query: BagPicks, law: type[Law], spent: tuple[Mechanism, ...]
-) -> Mechanism | None:
-    """Return picks with the least noise of one law, by the cost of one row; None likewise."""
-    alike = bool(spent)
-    if not law.needs_delta:
-        cost = partial(_picks_at, query, partial(_drawable, law, query), alike=alike)
-        return _dearest(rule, spent, cost, query.rows)
+            raise BudgetError(_ALL_SPENT)
+        return None if mu is None else Mechanism(query, (least(mu),))
     # No closed form after scores that cost no delta, and other noise is less then.
     if rule.delta == 0 or any(m.pure_epsilon is not None for m in spent):
         return None
     epsilon, delta = row_budget(rule.left, rule.delta, query.rows)
     mu_scores = gaussian_part(spent)
 
-    def least(size: int) -> Law:
+    def of_size(size: int) -> Law:
         if delta > _DELTA_SHARE / size:
             raise BudgetError(
                 f"delta = {delta:g} is too large for picked labels from bags of {size}: "
                 "such noise would lean on delta instead of epsilon. Choose delta <= "
                 f"{_DELTA_SHARE / size:g}, or label_kind='mean'."
             )
-        return _drawable(law, query, composed_pick_mu(epsilon, delta, mu_scores, size))
+        return least(composed_pick_mu(epsilon, delta, mu_scores, size))
 
-    return _by_size(query, least, alike)
-
-
-def _drawable(law: type[Law], query: Query, cost: Fraction | float) -> Law:
-    """Return the least noise of a law at which a query costs this much, if it is possible."""
-    noise = law.least(query.move(law.norm), cost)
-    if noise is None:
-        raise BudgetError(f"{law.called()} noise cannot be drawn for so large a unit.")
-    return noise
+    return _by_size(query, of_size, alike=bool(spent))
 
 
-def _by_size(query: Picks, least: Callable[[int], Law], alike: bool) -> Mechanism:
-    """Return picks with the noise of each size; that of the first where bags follow scores."""
-    if alike:
-        return Mechanism(query, (least(query.sizes[0]),) * len(query.sizes))
-    return Mechanism(query, tuple(map(least, query.sizes)))
-
-
-def _picks_at(
-    query: Picks, least: Callable[[float], Law], epsilon: Fraction, *, alike: bool
+def _offer_without_delta(
+    rule: ExactCalibration, query: Query, least: Least, spent: tuple[Mechanism, ...]
 ) -> Mechanism:
+    """Return a query with the least noise of a law that needs no delta.
+
+    After others without a delta it costs what they leave of epsilon. After Gaussian noise it costs
+    more than that noise leaves at this delta, since the worst of both hardly ever comes together:
+    the accountant composes both curves, and the largest cost that it accepts is found by halving.
+    Scores before picks were set by row, and have to cover the rows of a unit.
+    """
+
+    def at(epsilon: Fraction) -> Mechanism:
+        if isinstance(query, Picks):
+            return _picks_at(query, least, epsilon, alike=bool(spent))
+        return Mechanism(query, (least(epsilon),))
+
+    rows = query.rows if isinstance(query, Picks) else 1
+    pure, left = pure_total([m.widened(rows) for m in spent]), rule.exactly_left
+    if pure is not None:
+        if left <= pure:
+            raise BudgetError(_ALL_SPENT)
+        return at(left - pure)
+    low, high, best = Fraction(0), left, None
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        try:
+            made = at(middle)
+        except BudgetError:  # more noise than can be drawn
+            fits = False
+        else:
+            fits = total_delta([*rule.prior, *spent, made], rule.epsilon) <= rule.delta
+        low, high, best = (middle, high, made) if fits else (low, middle, best)
+    if best is None:
+        raise BudgetError(_ALL_SPENT)
+    return best
+
+
+def _picks_at(query: Picks, least: Least, epsilon: Fraction, *, alike: bool) -> Mechanism:
     """Return the picks that cost epsilon for all rows of a unit, given the least law at a cost.
 
     Picking its row in secret brings the cost e of a label down to ``log(1 + (exp(e) - 1) / size)``,
@@ -302,46 +299,14 @@ def _picks_at(
             inner *= 1 - _ROUNDING
         return law
 
-    return _by_size(query, of_size, alike)
+    return _by_size(query, of_size, alike=alike)
 
 
-def _dearest(
-    rule: ExactCalibration,
-    spent: tuple[Mechanism, ...],
-    cost: Callable[[Fraction], Mechanism],
-    rows: int = 1,
-) -> Mechanism:
-    """Return the most expensive mechanism that fits after `spent`; it needs no delta itself.
-
-    After others without a delta that is what they leave of epsilon. After Gaussian noise it is more
-    than that noise leaves at this delta, since the worst of both hardly ever comes together: the
-    accountant composes both curves, and the largest cost that it accepts is found by halving.
-    Scores of a unit were set by row where `rows` is above 1, as for picks.
-    """
-    before = [m.widened(rows) for m in spent]
-    pure = pure_total(before)
-    left = rule.exactly_left
-    if pure is not None:
-        if left <= pure:
-            raise BudgetError("the scores spend the whole budget; give them a smaller share.")
-        return cost(left - pure)
-
-    def fits(epsilon: Fraction) -> Mechanism | None:
-        try:
-            mechanism = cost(epsilon)
-        except BudgetError:  # more noise than can be drawn
-            return None
-        whole: list[Mechanism] = [*rule.prior, *spent, mechanism]
-        return mechanism if total_delta(whole, rule.epsilon) <= rule.delta else None
-
-    low, high, best = Fraction(0), left, None
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        found = fits(middle)
-        low, high, best = (low, middle, best) if found is None else (middle, high, found)
-    if best is None:
-        raise BudgetError("the scores spend the whole budget; give them a smaller share.")
-    return best
+def _by_size(query: Picks, of_size: Callable[[int], Law], *, alike: bool) -> Mechanism:
+    """Return picks with the noise of each size; that of the first where bags follow scores."""
+    if alike:
+        return Mechanism(query, (of_size(query.sizes[0]),) * len(query.sizes))
+    return Mechanism(query, tuple(map(of_size, query.sizes)))
 
 
 def row_budget(epsilon: float, delta: float, rows: int) -> tuple[float, float]:

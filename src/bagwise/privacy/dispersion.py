@@ -17,6 +17,7 @@ noise, never its presence.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -49,6 +50,14 @@ class ClaimedNoise:
     steps_per_unit: FloatArray
     within: Callable[[FloatArray], FloatArray]
     beyond: Callable[[FloatArray], FloatArray]
+
+
+class Frequencies(NamedTuple):
+    """How often each label is reported, and the ends of its chance, whatever the true ones are."""
+
+    counts: IntArray
+    least: FloatArray
+    most: FloatArray
 
 
 def dispersion_p_value(labels: FloatArray, features: FloatArray, noise: ClaimedNoise) -> float:

@@ -6,9 +6,10 @@ for. Any other pair, and any query or law that is not registered, is refused whe
 nobody knows what it costs.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import or_
 from types import GenericAlias
 from typing import Annotated, Any, Literal
@@ -20,17 +21,11 @@ from msgspec import Meta
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BudgetError, CertificateError
 from bagwise.files.records import Record, closed_schemas, read_record, to_plain
-from bagwise.privacy.curves import Curve
-from bagwise.privacy.dispersion import ClaimedNoise
-from bagwise.privacy.laws import LAWS, Exponential, Law
-from bagwise.privacy.queries import (
-    MOST_SIZES,
-    QUERIES,
-    BagLabels,
-    Draw,
-    Query,
-    RangeCounts,
-)
+from bagwise.privacy.curves import Curve, GaussianCurve, GroupCurve, PickCurve, WorstCurve
+from bagwise.privacy.dispersion import ClaimedNoise, Frequencies
+from bagwise.privacy.laws import LAWS, Exponential, Law, Move, Noise, Randomiser
+from bagwise.privacy.laws.law import LARGEST_COUNT, exported_coin
+from bagwise.privacy.queries import MOST_SIZES, QUERIES, Picks, Query, RangeCounts
 from bagwise.rng import NoiseSource
 from bagwise.rows.labels import Bounds
 
@@ -45,6 +40,9 @@ _FIELDS: Any = [("query", reduce(or_, QUERIES.values())), ("laws", _LIMITED)]
 _Entry: Any = msgspec.defstruct("Entry", _FIELDS, bases=(Record,), frozen=True)
 
 _AT_ONCE = 50_000  # draws, so that memory does not grow with their number
+_SHARP = 1e-6  # what a density is smoothed by, in deviations of the noise: as good as not at all
+
+Draw = Callable[[int], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,13 @@ class Mechanism:
         return self.laws[0]
 
     @property
+    def noise(self) -> Noise:
+        """The law, if it adds noise."""
+        if not isinstance(self.law, Noise):
+            raise AssertionError(f"{self.law.kind} adds no noise")
+        return self.law
+
+    @property
     def kind(self) -> str:
         """The name of its kind: the law, and the quantity that it hides."""
         return f"{self.law.kind}-{self.hides.replace(' ', '-')}"
@@ -88,48 +93,74 @@ class Mechanism:
         return self.query.hides
 
     @property
-    def noise(self) -> str:
-        """The name of the law."""
-        return self.law.kind
-
-    @property
     def grid_step(self) -> float:
         """The width of a step of the answers."""
         return self.query.grid_step
 
     @property
-    def sensitivity(self) -> float:
-        """The largest total change of the answers by a unit's labels, in units of the answers."""
-        move = self.query.move(self.law.norm)
-        return self.units * move.times * move.steps * self.grid_step
+    def unit_rows(self) -> int:
+        """The number of rows of a unit that it allows for."""
+        return self.query.unit_rows
 
     @property
     def number_sd(self) -> float:
         """The standard deviation of the noise on each number that is hidden, in its units."""
         return self.law.sd * self.grid_step
 
-    @cached_property
-    def curve(self) -> Curve:
-        """Delta at any epsilon >= 0, for the labels of its units replaced by any others."""
-        return self.query.curve(self.laws, self.units)
+    @property
+    def move(self) -> Move:
+        """How far the labels of its units move the answer, in the norm of its law."""
+        move = self.query.moves[self.law.norm]
+        return move._replace(times=move.times * self.units)
 
-    @cached_property
-    def pure_epsilon(self) -> Fraction | None:
-        """The cost without a delta; None if it needs one."""
-        return self.query.pure_epsilon(self.laws, self.units)
+    @property
+    def sensitivity(self) -> float:
+        """The largest total change of the answers by a unit's labels, in units of the answers."""
+        return self.move.times * self.move.steps * self.grid_step
 
     @property
     def supposes_one_bag(self) -> bool:
         """Whether its noise is right only if all rows of a unit are in one bag."""
-        return (
-            self.law.norm == "number"
-            and self.query.unit_rows > 1 == self.query.move("number").times
-        )
+        return self.law.norm == "number" and self.unit_rows > 1 == self.move.times
+
+    # What it costs: a law says so for a move, and picks bring the cost down (`Picks`).
+
+    @cached_property
+    def curve(self) -> Curve:
+        """Delta at any epsilon >= 0, for the labels of its units replaced by any others."""
+        sizes = self.query.bag_sizes
+        if not sizes:
+            return self.law.curve(self.move)
+        each = tuple(map(PickCurve, self._curves_of_shown, sizes))
+        one = each[0] if len(each) == 1 else WorstCurve(each)
+        rows = self.unit_rows * self.units
+        return one if rows == 1 else GroupCurve(one, rows)
+
+    @property
+    def _curves_of_shown(self) -> list[Curve]:
+        """What a label costs that is picked, by size of bag."""
+        return [law.curve(self.query.moves[law.norm]) for law in self.laws]
+
+    @cached_property
+    def pure_epsilon(self) -> Fraction | None:
+        """The cost without a delta; None if it needs one."""
+        if not isinstance(self.query, Picks):
+            return self.law.pure_epsilon(self.move)
+        if self.law.needs_delta:
+            return None
+        most = max(map(self.query.cost, self.laws, self.query.sizes))
+        return self.unit_rows * self.units * Fraction(most)
 
     @cached_property
     def extremes(self) -> tuple[float, int] | None:
-        """The largest mu and the smallest bag of picks with Gaussian noise; None for others."""
-        return self.query.extremes(self.laws)
+        """The largest mu and the smallest bag of picks with Gaussian noise; None for others.
+
+        They bound the curve of every size at once, and P2 has a closed form for them after scores.
+        """
+        if not self.query.bag_sizes:
+            return None
+        mus = [one.mu for one in self._curves_of_shown if isinstance(one, GaussianCurve)]
+        return (max(mus), self.query.bag_sizes[0]) if mus else None
 
     @property
     def epsilon(self) -> float:
@@ -137,11 +168,6 @@ class Mechanism:
         if self.pure_epsilon is None:
             raise AssertionError(f"{self.kind} needs a delta")
         return float(self.pure_epsilon)
-
-    @property
-    def unit_rows(self) -> int:
-        """The number of rows of a unit that it allows for."""
-        return self.query.unit_rows
 
     def widened(self, units: int) -> "Mechanism":
         """Return the equivalent mechanism for this many units together."""
@@ -158,26 +184,71 @@ class Mechanism:
         """Raise CertificateError if no release within these bounds could have such parameters."""
         if bounds is None:
             raise CertificateError("the certificate has an event and no bounds.")
-        self.query.check(bounds)
-        possible = (law.is_possible(self.query.move(law.norm)) for law in self.laws)
-        if self.units != 1 or not all(possible):
+        query = self.query
+        if not (1 <= query.unit_rows <= LARGEST_COUNT and query.is_possible):
+            raise CertificateError(f"the query for {query.hides} has impossible parameters.")
+        if not query.fits(bounds):
+            raise CertificateError(f"the query for {query.hides} does not fit the bounds.")
+        if self.units != 1 or not all(law.is_possible(query.moves[law.norm]) for law in self.laws):
             raise CertificateError(f"event {self.kind!r} has impossible parameters.")
 
-    def draw(self, count: int, source: NoiseSource) -> IntArray:
-        """Draw noise for so many numbers, in grid steps."""
-        return self.law.draw(count, source)
-
     def neighbours(self, source: NoiseSource) -> list[tuple[Draw, Draw]]:
-        """Return draws on the two tables easiest to tell apart, for every possible worst case."""
-        pairs = self.query.neighbours(self.laws, source)
-        return [(_in_blocks(first), _in_blocks(second)) for first, second in pairs]
+        """Return draws on the two tables easiest to tell apart, for every possible worst case.
 
-    @property
-    def of_bags(self) -> BagLabels:
-        """The query, if its answers are the labels of bags."""
-        if not isinstance(self.query, BagLabels):
-            raise AssertionError(f"the {self.hides} are no labels of bags")
-        return self.query
+        Of picks these are the smallest and the largest bag: between them, chances fall like noise.
+        All other labels of the bag are at one end, and the changed one is picked or not. A choice
+        has no number to test.
+        """
+        if self.law.norm == "choice":
+            return []
+
+        def pair(law: Law, size: int) -> tuple[Draw, Draw]:
+            draw = partial(law.scores, self.query.moves[law.norm], source=source)
+            unmoved = partial(draw, moved=False)
+
+            def moved(count: int) -> FloatArray:
+                scores = draw(count, moved=True)
+                if size == 1:
+                    return scores
+                picked = source.index_below(np.full(count, size)) == 0
+                return np.where(picked, scores, unmoved(count))
+
+            return _in_blocks(moved), _in_blocks(unmoved)
+
+        each = list(zip(self.laws, self.query.bag_sizes or (1,), strict=True))
+        return [pair(*one) for one in {0: each[0], len(each) - 1: each[-1]}.values()]
+
+    def exported(self, google: Any) -> list[Any]:
+        """Return it as events of Google's dp-accounting, given its module of events.
+
+        Picks are one event for each size, or the worst of its cost: it has mixtures of Gaussians
+        only.
+        """
+        if not self.query.bag_sizes:
+            return [self.law.exported(self.move, google)]
+        if self.pure_epsilon is not None:
+            return [exported_coin(float(self.pure_epsilon), google)]
+        return [
+            google.MixtureOfGaussiansDpEvent(
+                law.sd / self.query.moves[law.norm].steps, [0.0, 1.0], [1 - 1 / size, 1 / size]
+            )
+            for law, size in zip(self.laws, self.query.bag_sizes, strict=True)
+        ]
+
+    # The labels of bags: (bags,), or (bags, classes) for shares of classes.
+
+    def _by_law(self, sizes: IntArray) -> list[tuple[Law, IntArray]]:
+        """Return each law with the bags that it is for; none is for a size that nobody named."""
+        named = self.query.bag_sizes or ((1,) if self.query.combine == "mean" else ())
+        if not named:
+            return [(self.law, np.arange(sizes.size))]
+        pairs = zip(self.laws, named, strict=True)
+        return [(law, np.flatnonzero(sizes == size)) for law, size in pairs]
+
+    def _rows_in(self, labels: AnyArray, sizes: IntArray) -> IntArray:
+        """Return how many rows each label is the mean of; a pick is of one."""
+        rows = sizes if self.query.combine == "sum" else np.ones_like(sizes)
+        return rows if labels.ndim == 1 else rows[:, None]
 
     def hide(
         self,
@@ -197,19 +268,90 @@ class Mechanism:
         expected : (bags,) integers
             The same of public predictions, if `told` is what they leave of the labels.
         """
-        return low + self.of_bags.hide(self.laws, told + expected, sizes, source)
+        exact = told + expected
+        exact = exact[0] if len(exact) == 1 else exact.T
+        hidden = [(law.hide(exact[here], source), here) for law, here in self._by_law(sizes)]
+        shown = np.full((sizes.size, *hidden[0][0].shape[1:]), np.nan)
+        for some, here in hidden:
+            shown[here] = some
+        return np.asarray(low + self.grid_step * shown / self._rows_in(shown, sizes))
 
     def noise_sd(self, sizes: IntArray) -> FloatArray:
-        """Return the standard deviation of the noise on the label of a bag of each size."""
-        return self.of_bags.noise_sd(self.laws, sizes)
+        """Return the standard deviation of the noise on the label of a bag of each size.
+
+        NaN for a size that has none.
+        """
+        deviations = np.full(sizes.size, np.nan)
+        for law, here in self._by_law(sizes):
+            deviations[here] = law.sd
+        return deviations * self.grid_step / self._rows_in(deviations, sizes)
 
     def claimed_noise(self, sizes: IntArray) -> ClaimedNoise | None:
         """Return the noise on each bag label, to test for its absence; None without noise."""
-        return self.of_bags.claimed_noise(self.laws, sizes)
+        if not isinstance(self.law, Noise):
+            return None
 
-    def exported(self, google: Any) -> list[Any]:
-        """Return it as events of Google's dp-accounting, given its module of events."""
-        return self.query.exported(self.laws, google)
+        def each(chance: str, steps: FloatArray) -> FloatArray:
+            chances = np.full(steps.shape, np.nan)
+            for law, here in self._by_law(sizes):
+                chances[here] = getattr(law, chance)(steps[here])
+            return chances
+
+        per_unit = self._rows_in(sizes, sizes) / self.grid_step
+        return ClaimedNoise(per_unit, partial(each, "within"), partial(each, "beyond"))
+
+    def suits_classes(self, classes: int | None) -> bool:
+        """Return whether it suits a label with this many classes; None stands for a number."""
+        known = {getattr(law, "classes", classes) for law in self.laws}
+        return self.query.of_classes == (classes is not None) and known == {classes}
+
+    def contradiction(self, labels: FloatArray, sizes: IntArray, low: float) -> str | None:
+        """Return why these answers cannot be labels of bags; None if they can."""
+        if isinstance(self.law, Noise):
+            # Whole steps, as far as doubles can tell.
+            per_unit = self._rows_in(labels, sizes) / self.grid_step
+            steps, size = (labels - low) * per_unit, (np.abs(labels) + abs(low)) * per_unit
+            sure = 8 * np.finfo(float).eps * size < 0.01
+            if np.any(np.abs(steps - np.rint(steps))[sure] > 0.02):
+                return "bag labels are not on the grid that their noise is drawn on."
+            return None
+        possible = np.full(labels.shape, np.nan)
+        for law, outcomes, here in self._outcomes(labels, sizes, low):
+            possible[here] = low + self.grid_step * law.shown(outcomes)
+        if not np.allclose(labels, possible, rtol=1e-9, atol=1e-9 * self.grid_step):
+            return "some labels are none of those that the certificate says are reported."
+        return None
+
+    def _outcomes(
+        self, labels: FloatArray, sizes: IntArray, low: float
+    ) -> Iterator[tuple[Randomiser, IntArray, IntArray]]:
+        """Yield each law that replaces labels, the outcomes of bags, and these bags."""
+        for law, here in self._by_law(sizes):
+            if isinstance(law, Randomiser):
+                yield law, law.outcomes((labels[here] - low) / self.grid_step), here
+
+    def frequencies(self, labels: FloatArray, sizes: IntArray, low: float) -> Frequencies | None:
+        """Return how often each label is reported; None where labels are moved, not replaced."""
+        found = list(self._outcomes(labels, sizes, low))
+        if not found:
+            return None
+        least, most = map(np.array, zip(*(law.extremes for law, _, _ in found), strict=True))
+        outcomes = np.concatenate([some for _, some, _ in found])
+        counts = np.bincount(outcomes, minlength=least.shape[1])
+        return Frequencies(counts, least.min(axis=0), most.max(axis=0))
+
+    def log_likelihood(
+        self, shown: FloatArray, exact: FloatArray, sizes: IntArray, low: float
+    ) -> FloatArray:
+        """Return the log likelihood of bag labels given the exact ones, up to a constant."""
+        if isinstance(self.law, Noise):
+            off = (shown - exact).T / self.noise_sd(sizes)
+            value, _ = self.law.terms(off, np.full(off.shape, _SHARP))
+            return np.asarray(np.atleast_2d(value).sum(axis=0))
+        chances = np.full(sizes.size, np.nan)
+        for law, outcomes, here in self._outcomes(shown, sizes, low):
+            chances[here] = law.chances_of(outcomes, (exact[here] - low) / self.grid_step)
+        return np.asarray(np.log(chances))
 
 
 def noisy_choice(

@@ -46,7 +46,7 @@ def noisy_labels(
 ) -> FloatArray:
     """Return every label with noise of its own, as `event` describes."""
     steps = labels_to_steps(labels, bounds=bounds, step=event.grid_step)
-    noisy = steps + event.draw(labels.size, source)
+    noisy = event.law.hide(steps, source)
     return bounds[0] + event.grid_step * noisy.astype(np.float64)
 
 
@@ -90,7 +90,7 @@ def noisy_bag_labels(
     predictions: FloatArray | None = None,
 ) -> FloatArray:
     """Return noisy bag labels, as `event` describes; of residuals, if predictions are given."""
-    query, expected = event.of_bags, None
+    query, expected = event.query, None
     if predictions is None:
         measured = query.measure(labels, bounds, classes)
     else:

@@ -124,7 +124,7 @@ def release_mean_loss(
     errors = np.abs(np.clip(labels, *design.bounds) - design.predictions)
     # Doubles may have rounded a loss beyond the range that the noise was set for.
     steps = np.clip(_whole_steps(errors**design.power, design.largest), 0, design.ranges)
-    noisy = int(steps.sum(dtype=np.int64)) + int(event.draw(1, source)[0])
+    noisy = int(steps.sum(dtype=np.int64)) + int(event.noise.draw(1, source)[0])
     return event.grid_step * noisy / labels.size
 
 

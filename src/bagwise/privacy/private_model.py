@@ -392,7 +392,7 @@ def release_statistics(
     low, high = bounds
     to_steps = partial(_centred_steps, bounds=bounds, step=event.grid_step)
     exact = _integer_statistics(X, labels, design, to_steps)
-    noisy = np.asarray(event.grid_step * (exact + event.draw(exact.size, source)), dtype=np.float64)
+    noisy = np.asarray(event.grid_step * event.law.hide(exact, source), dtype=np.float64)
     unit = 4 * (high - low) / SQUARE_EIGHTHS[design.norm]  # h / k
     return NoisyStatistics(
         sums=noisy[:-1],

@@ -1,36 +1,27 @@
 """Queries on the labels, and how far one unit can move their answers.
 
 A query is a frozen record of public numbers. It knows how far the labels of one protected unit move
-its answer, in each norm for which somebody has worked that out, and what can be recomputed of the
-answer from outside. The noise is a matter of the law that goes with it (`Mechanism`): most queries
-have one for all numbers, and picks one for each size of bag.
+its answer, in each norm for which somebody has worked that out, and what can be recomputed of it
+from outside. The noise is a matter of the law that goes with it, and `Mechanism` has what follows
+from both: most queries have one law for all numbers, and picks one for each size of bag.
 
 All answers are whole multiples of a public grid (`grid`), so that moves are whole numbers of steps.
 """
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from fractions import Fraction
+from collections.abc import Iterable
 from operator import attrgetter
-from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
-from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.errors import BudgetError, CertificateError
+from bagwise._types import AnyArray
+from bagwise.errors import BudgetError
 from bagwise.files.records import Record
-from bagwise.privacy.curves import Curve, GaussianCurve, GroupCurve, PickCurve, WorstCurve
-from bagwise.privacy.dispersion import ClaimedNoise
 from bagwise.privacy.grid import LABEL_STEPS, LOSS_STEPS, grid_step, labels_to_steps, one_hot
-from bagwise.privacy.laws.law import LARGEST_COUNT, Law, Move, Norm, exported_coin
-from bagwise.privacy.laws.randomised_response import RandomisedResponse, keep_or_replace
-from bagwise.privacy.laws.unbiased import CHANCES, Unbiased
-from bagwise.rng import NoiseSource
+from bagwise.privacy.laws.law import LARGEST_COUNT, Law, Move, Norm
 from bagwise.rows.labels import Bounds
-
-Laws = tuple[Law, ...]
-Draw = Callable[[int], FloatArray]
 
 LARGEST_REACH = 2**62
 """Steps that a unit may move an answer by: noise is drawn on 64-bit integers."""
@@ -41,23 +32,16 @@ MOST_SIZES = 10_000
 _UPWARDS = 1 + 2.0**-48
 """The logarithms of a cost are right to a few units in the last place; this is more than those."""
 
-_SHARP = 1e-6
-"""What a density is smoothed by, in standard deviations of the noise: as good as not at all."""
-
-
-class Frequencies(NamedTuple):
-    """How often each label is reported, and the ends of its chance, whatever the true ones are."""
-
-    counts: IntArray
-    least: FloatArray
-    most: FloatArray
-
 
 class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
     """A map of the labels whose answer is hidden by a law."""
 
     labels_bags: ClassVar[bool] = False
     """Whether the answers are the labels of bags."""
+    combine: ClassVar[Literal["sum", "mean", "pick"]] = "sum"
+    """What a bag has of its rows."""
+    of_classes: ClassVar[bool] = False
+    """Whether labels are classes, and bag labels have a share for each."""
     bounds_groups: ClassVar[bool] = False
     """Whether several rows of a unit are covered by the bound for groups, with scores before it."""
 
@@ -73,8 +57,8 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
 
     @property
     def grid_step(self) -> float:
-        """The width of a step of the answers."""
-        raise AssertionError(f"the {self.hides} are not on a grid")
+        """The width of a step of the answers, in their units."""
+        return 1.0
 
     @property
     def unit_rows(self) -> int:
@@ -89,103 +73,34 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
     @property
     @abstractmethod
     def moves(self) -> dict[Norm, Move]:
-        """How far the labels of one unit move the answer, in each norm with a known cost."""
+        """How far the labels of one unit move the answer, in each norm with a known cost.
 
-    def move(self, norm: Norm) -> Move:
-        """Return how far the labels of one unit move the answer in a norm."""
-        return self.moves[norm]
+        That of a pick, if it shows the label.
+        """
 
-    def check(self, bounds: Bounds) -> None:
-        """Raise CertificateError if no release within these bounds could ask this."""
-        del bounds
-        if not 1 <= self.unit_rows <= LARGEST_COUNT:
-            raise impossible(self)
+    @property
+    def is_possible(self) -> bool:
+        """Whether its numbers could be those of any table, the rows of a unit apart."""
+        return True
 
-    def curve(self, laws: Laws, units: int) -> Curve:
-        """Return delta at any epsilon >= 0, for the labels of so many units together."""
-        move = self.move(laws[0].norm)
-        return laws[0].curve(move._replace(times=move.times * units))
-
-    def pure_epsilon(self, laws: Laws, units: int) -> Fraction | None:
-        """Return what the labels of so many units cost without a delta; None if they need one."""
-        move = self.move(laws[0].norm)
-        return laws[0].pure_epsilon(move._replace(times=move.times * units))
-
-    def extremes(self, laws: Laws) -> tuple[float, int] | None:
-        """Return bounds of the curve of every size at once, for picks with Gaussian noise."""
-        del laws
-        return None
-
-    def neighbours(self, laws: Laws, source: NoiseSource) -> list[tuple[Draw, Draw]]:
-        """Return draws on the two tables easiest to tell apart, for every possible worst case."""
-        law, move = laws[0], self.move(laws[0].norm)
-        return [
-            (
-                lambda count: law.scores(move, count, source, moved=True),
-                lambda count: law.scores(move, count, source, moved=False),
-            )
-        ]
-
-    def exported(self, laws: Laws, google: Any) -> list[Any]:
-        """Return it as events of Google's dp-accounting."""
-        return [laws[0].exported(self.move(laws[0].norm), google)]
-
-
-class BagLabels(Query, frozen=True, kw_only=False, tag_field="kind"):
-    """A query whose answers are the labels of bags."""
-
-    labels_bags: ClassVar[bool] = True
-    combine: ClassVar[Literal["sum", "mean", "pick"]] = "sum"
-    """What a bag has of its rows."""
+    def fits(self, bounds: Bounds) -> bool:
+        """Return whether its grid is that of labels within these bounds."""
+        if "grid_step" not in self.__struct_fields__:
+            return True
+        return math.isclose(self.grid_step, (bounds[1] - bounds[0]) / LABEL_STEPS, rel_tol=1e-9)
 
     def measure(self, labels: AnyArray, bounds: Bounds, classes: int) -> AnyArray:
-        """Return the contribution of each row: whole steps, in one amount or more."""
-        del classes
+        """Return the contribution of each row to its bag, in one amount or more.
+
+        Usually that is its label in whole steps. For shares of classes it is one whole label in
+        the column of its class; a picked class is taken unchanged, and a single label as a share of
+        the width of the bounds.
+        """
+        if self.of_classes:
+            return LABEL_STEPS * one_hot(labels, classes).T if self.combine == "sum" else labels
+        if self.combine == "mean":
+            return np.asarray(np.clip(labels, *bounds) - bounds[0]) / (bounds[1] - bounds[0])
         return labels_to_steps(labels, bounds=bounds, step=self.grid_step)
-
-    @abstractmethod
-    def hide(self, laws: Laws, told: AnyArray, sizes: IntArray, source: NoiseSource) -> FloatArray:
-        """Return the labels of bags above the lower bound: (bags,), or (bags, classes).
-
-        It is `told` what the rows of each bag have together, (amounts, bags).
-        """
-
-    @abstractmethod
-    def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
-        """Return the standard deviation of the noise on the label of a bag of each size."""
-
-    def claimed_noise(self, laws: Laws, sizes: IntArray) -> ClaimedNoise | None:
-        """Return the noise on each bag label; None where labels are replaced, not moved."""
-        del laws, sizes
-        return None
-
-    def suits_classes(self, laws: Laws, classes: int | None) -> bool:
-        """Return whether it suits a label with this many classes; None stands for a number."""
-        del laws
-        return classes is None
-
-    def contradiction(
-        self, laws: Laws, labels: FloatArray, sizes: IntArray, low: float
-    ) -> str | None:
-        """Return why these answers cannot be labels of bags; None if they can."""
-        del laws, labels, sizes, low
-        return None
-
-    def frequencies(self, laws: Laws, labels: FloatArray, sizes: IntArray) -> Frequencies | None:
-        """Return how often each label is reported; None where labels are moved, not replaced."""
-        del laws, labels, sizes
-        return None
-
-    def log_likelihood(
-        self, laws: Laws, shown: FloatArray, exact: FloatArray, sizes: IntArray
-    ) -> FloatArray:
-        """Return the log likelihood of bag labels given the exact ones, up to a constant.
-
-        Both are (bags,), or (bags, classes).
-        """
-        off = (shown - exact).T / self.noise_sd(laws, sizes)
-        value, _ = laws[0].terms(off, np.full(off.shape, _SHARP))
-        return np.asarray(np.atleast_2d(value).sum(axis=0))
 
 
 def root_steps(square: int) -> int:
@@ -193,20 +108,7 @@ def root_steps(square: int) -> int:
     return math.isqrt(max(0, LABEL_STEPS**2 * square - 1)) + 1
 
 
-def impossible(query: Query) -> CertificateError:
-    """Return the error for impossible parameters."""
-    return CertificateError(f"the query for {query.hides} has impossible parameters.")
-
-
-def check_grid(query: Query, bounds: Bounds) -> None:
-    """Refuse a step that does not fit labels within these bounds."""
-    if not (math.isfinite(query.grid_step) and query.grid_step > 0):
-        raise impossible(query)
-    if not math.isclose(query.grid_step, (bounds[1] - bounds[0]) / LABEL_STEPS, rel_tol=1e-9):
-        raise CertificateError(f"the query for {query.hides} is not on the grid of its bounds.")
-
-
-class BagMeans(BagLabels, frozen=True, tag="bag-means"):
+class BagMeans(Query, frozen=True, tag="bag-means"):
     """The label sum of every bag, later divided by the bag's size.
 
     Sensitivity: bags are disjoint. The r labels of a unit move the sums by r times the width of the
@@ -224,6 +126,7 @@ class BagMeans(BagLabels, frozen=True, tag="bag-means"):
         Whether all rows of a unit are in one bag.
     """
 
+    labels_bags: ClassVar[bool] = True
     numbers_moved: ClassVar[int] = 1
     """Sums that one row moves: the move of a unit is so many times as large, or as many."""
 
@@ -258,39 +161,10 @@ class BagMeans(BagLabels, frozen=True, tag="bag-means"):
             "number": Move(LABEL_STEPS * moved) if one_number else Move(LABEL_STEPS, moved),
         }
 
-    def check(self, bounds: Bounds) -> None:
-        """Refuse parameters that no release within these bounds could have."""
-        if not 1 <= self.rows <= LARGEST_COUNT or not self.rows <= self.square <= self.rows**2:
-            raise impossible(self)
-        if self.rows == 1 and not self.together:
-            raise impossible(self)
-        check_grid(self, bounds)
-
-    def hide(self, laws: Laws, told: AnyArray, sizes: IntArray, source: NoiseSource) -> FloatArray:
-        """Return noisy means of bags with these sums of steps."""
-        noisy = told[0] + laws[0].draw(told.size, source)
-        return np.asarray(self.grid_step * noisy / sizes)
-
-    def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
-        """Return the standard deviation of the noise on the mean of a bag of each size."""
-        return laws[0].sd * self.grid_step / np.asarray(sizes)
-
-    def claimed_noise(self, laws: Laws, sizes: IntArray) -> ClaimedNoise:
-        """Return the noise on each mean."""
-        return ClaimedNoise(sizes / self.grid_step, laws[0].within, laws[0].beyond)
-
-    def contradiction(
-        self, laws: Laws, labels: FloatArray, sizes: IntArray, low: float
-    ) -> str | None:
-        """Return what is wrong with sums that are not whole steps, as far as doubles can tell."""
-        del laws
-        each = sizes if labels.ndim == 1 else sizes[:, None]
-        steps = (labels - low) * each / self.grid_step
-        rounding = 8 * np.finfo(float).eps * (np.abs(labels) + abs(low)) * each / self.grid_step
-        sure = rounding < 0.01
-        if np.any(np.abs(steps - np.rint(steps))[sure] > 0.02):
-            return "bag labels are not on the grid that their noise is drawn on."
-        return None
+    @property
+    def is_possible(self) -> bool:
+        """Whether so many rows can have such a square, and one row is in one bag."""
+        return self.rows <= self.square <= self.rows**2 and (self.rows > 1 or self.together)
 
 
 class ClassShares(BagMeans, frozen=True, tag="class-shares"):
@@ -300,24 +174,8 @@ class ClassShares(BagMeans, frozen=True, tag="class-shares"):
     two of them by one: twice as far in L1, root 2 times as far in L2, and two numbers.
     """
 
+    of_classes: ClassVar[bool] = True
     numbers_moved: ClassVar[int] = 2
-
-    def measure(self, labels: AnyArray, bounds: Bounds, classes: int) -> AnyArray:
-        """Return one whole label in the column of each row's class, and zeros in the others."""
-        del bounds
-        if labels.min() < 0 or labels.max() >= classes:
-            raise AssertionError("labels were found to be classes before")
-        return LABEL_STEPS * one_hot(labels, classes).T
-
-    def hide(self, laws: Laws, told: AnyArray, sizes: IntArray, source: NoiseSource) -> FloatArray:
-        """Return noisy shares of classes."""
-        noisy = told.T + laws[0].draw(told.size, source).reshape(told.T.shape)
-        return self.grid_step * noisy / sizes[:, None]
-
-    def suits_classes(self, laws: Laws, classes: int | None) -> bool:
-        """Return whether there are classes."""
-        del laws
-        return classes is not None
 
 
 class Labels(Query, frozen=True, tag="labels"):
@@ -334,11 +192,6 @@ class Labels(Query, frozen=True, tag="labels"):
     def moves(self) -> dict[Norm, Move]:
         """How far the labels of one unit move."""
         return {"L1": Move(LABEL_STEPS * self.rows), "L2": Move(root_steps(self.rows))}
-
-    def check(self, bounds: Bounds) -> None:
-        """Refuse parameters that no release within these bounds could have."""
-        super().check(bounds)
-        check_grid(self, bounds)
 
 
 class Statistic(Query, frozen=True, tag="model"):
@@ -370,11 +223,10 @@ class Statistic(Query, frozen=True, tag="model"):
         """How far the labels of one unit move the sum; columns are made for one norm."""
         return {self.norm: Move(self.reach)}
 
-    def check(self, bounds: Bounds) -> None:
-        """Refuse parameters that no release within these bounds could have."""
-        if not LABEL_STEPS <= self.reach <= LARGEST_REACH:
-            raise impossible(self)
-        check_grid(self, bounds)
+    @property
+    def is_possible(self) -> bool:
+        """Whether noise for it can be drawn."""
+        return self.reach <= LARGEST_REACH
 
 
 class MeanLoss(Query, frozen=True, tag="mean-loss"):
@@ -405,20 +257,18 @@ class MeanLoss(Query, frozen=True, tag="mean-loss"):
         """How far the labels of one unit move the sum: one number."""
         return {"L1": Move(self.reach)}
 
-    def check(self, bounds: Bounds) -> None:
-        """Refuse parameters that no loss within these bounds could have."""
-        usual = math.isfinite(self.grid_step) and self.grid_step > 0
-        if not usual or not 1 <= self.reach <= LARGEST_REACH:
-            raise impossible(self)
+    @property
+    def is_possible(self) -> bool:
+        """Whether noise for it can be drawn."""
+        return self.reach <= LARGEST_REACH
+
+    def fits(self, bounds: Bounds) -> bool:
+        """Tell whether its largest loss is at most the one that the bounds allow."""
         width = bounds[1] - bounds[0]
-        # The largest loss may have been set anywhere below the one that the bounds allow.
-        if self.grid_step * LOSS_STEPS > max(width, width**2) * (1 + 1e-9):
-            raise CertificateError("the query for mean loss is not on the grid of its bounds.")
-        if self.unit_rows < 1:
-            raise CertificateError("the query for mean loss does not fit the bounds.")
+        return 0 < self.grid_step * LOSS_STEPS <= max(width, width**2) * (1 + 1e-9)
 
 
-class SingleLabels(BagLabels, frozen=True, tag="single-labels"):
+class SingleLabels(Query, frozen=True, tag="single-labels"):
     """Every label by itself, as the label of a bag of one row.
 
     Sensitivity: any label becomes any other; the labels of a unit are reported one by one.
@@ -431,6 +281,7 @@ class SingleLabels(BagLabels, frozen=True, tag="single-labels"):
         Rows of a unit, at most.
     """
 
+    labels_bags: ClassVar[bool] = True
     combine: ClassVar[Literal["sum", "mean", "pick"]] = "mean"
 
     low: float
@@ -443,78 +294,21 @@ class SingleLabels(BagLabels, frozen=True, tag="single-labels"):
         return cls(float(bounds[0]), float(bounds[1]), rows)
 
     @property
+    def grid_step(self) -> float:
+        """The width of the bounds: its laws are about labels from 0 to 1."""
+        return self.high - self.low
+
+    @property
     def moves(self) -> dict[Norm, Move]:
         """The change of this many labels into any others."""
         return {"label": Move(times=self.rows)}
 
-    def check(self, bounds: Bounds) -> None:
-        """Refuse parameters that no release within these bounds could have."""
-        super().check(bounds)
-        if (self.low, self.high) != (float(bounds[0]), float(bounds[1])):
-            raise CertificateError("the query for single labels does not fit the bounds.")
-
-    def reported(self, laws: Laws) -> FloatArray:
-        """Return the numbers that may be reported, in units of the label."""
-        return self.low + (self.high - self.low) * np.array(cast(Unbiased, laws[0]).outputs)
-
-    def scaled(self, labels: FloatArray) -> FloatArray:
-        """Return labels, clipped, as parts of the width of the bounds."""
-        return np.asarray(np.clip(labels, self.low, self.high) - self.low) / (self.high - self.low)
-
-    def measure(self, labels: AnyArray, bounds: Bounds, classes: int) -> AnyArray:
-        """Return labels unchanged."""
-        del bounds, classes
-        return labels
-
-    def hide(self, laws: Laws, told: AnyArray, sizes: IntArray, source: NoiseSource) -> FloatArray:
-        """Return the reported value of each label, drawn from a table of chances."""
-        del sizes
-        law = cast(Unbiased, laws[0])
-        points = law.round(self.scaled(told[0]), source)
-        return (self.high - self.low) * np.array(law.outputs)[law.randomise(points, source)]
-
-    def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
-        """Return the root mean square of the noise, over all labels alike."""
-        return np.where(np.asarray(sizes) == 1, (self.high - self.low) * laws[0].sd, np.nan)
-
-    def contradiction(
-        self, laws: Laws, labels: FloatArray, sizes: IntArray, low: float
-    ) -> str | None:
-        """Return what is wrong with labels that the table of chances does not report."""
-        del low
-        if sizes.max() > 1:
-            return "single labels are those of bags of one row, and these have more."
-        possible = self.reported(laws)
-        off = np.abs(labels - possible[_nearest(labels, possible)])
-        if np.any(off > 1e-9 * (self.high - self.low)):
-            return "some labels are none of those that the certificate says are reported."
-        return None
-
-    def frequencies(self, laws: Laws, labels: FloatArray, sizes: IntArray) -> Frequencies:
-        """Return how often each output is reported."""
-        del sizes
-        possible = self.reported(laws)
-        counts = np.bincount(_nearest(labels, possible), minlength=possible.size)
-        chances = np.array(cast(Unbiased, laws[0]).chances) / CHANCES
-        return Frequencies(counts, chances.min(axis=0), chances.max(axis=0))
-
-    def log_likelihood(
-        self, laws: Laws, shown: FloatArray, exact: FloatArray, sizes: IntArray
-    ) -> FloatArray:
-        """Return the logarithm of the chance of what was reported."""
-        del sizes
-        place = _nearest(shown, self.reported(laws))[:, None]
-        shares = cast(Unbiased, laws[0]).shares_of(self.scaled(exact))
-        return np.asarray(np.log(np.take_along_axis(shares, place, axis=1)[:, 0]))
+    def fits(self, bounds: Bounds) -> bool:
+        """Tell whether labels are clipped to these bounds."""
+        return (self.low, self.high) == (float(bounds[0]), float(bounds[1]))
 
 
-def _nearest(values: FloatArray, possible: FloatArray) -> IntArray:
-    """Return which of some numbers, in their order, is nearest to each value."""
-    middles = (possible[1:] + possible[:-1]) / 2
-    return np.searchsorted(middles, values)
-
-
-class Picks(BagLabels, frozen=True):
+class Picks(Query, frozen=True):
     """One label of each bag, drawn in secret; each size of bag has a law of its own.
 
     Curve: a label that is shown with probability 1/k, and costs what a curve c says if it is, costs
@@ -531,6 +325,7 @@ class Picks(BagLabels, frozen=True):
         Rows of a unit, at most.
     """
 
+    labels_bags: ClassVar[bool] = True
     combine: ClassVar[Literal["sum", "mean", "pick"]] = "pick"
 
     sizes: tuple[int, ...]
@@ -541,73 +336,16 @@ class Picks(BagLabels, frozen=True):
         """The sizes of bags."""
         return self.sizes
 
-    def check(self, bounds: Bounds) -> None:
-        """Refuse impossible sizes of bags and numbers of rows in a unit."""
-        super().check(bounds)
+    @property
+    def is_possible(self) -> bool:
+        """Whether these are sizes of bags, each once."""
         if not 1 <= len(self.sizes) <= MOST_SIZES or list(self.sizes) != sorted(set(self.sizes)):
-            raise impossible(self)
-        if not 1 <= self.sizes[0] <= self.sizes[-1] <= LARGEST_COUNT:
-            raise impossible(self)
-
-    def curve(self, laws: Laws, units: int) -> Curve:
-        """Return the curve of the worst size, for all rows of so many units."""
-        pairs, rows = zip(self.sizes, laws, strict=True), self.rows * units
-        each = [PickCurve(law.curve(self.move(law.norm)), size) for size, law in pairs]
-        one = each[0] if len(each) == 1 else WorstCurve(tuple(each))
-        return one if rows == 1 else GroupCurve(one, rows)
+            return False
+        return 1 <= self.sizes[0] <= self.sizes[-1] <= LARGEST_COUNT
 
     def cost(self, law: Law, size: int) -> float:
         """Return what a pick among so many rows costs without a delta; rounded up."""
-        return math.log1p(law.growth(self.move(law.norm)) / size) * _UPWARDS
-
-    def pure_epsilon(self, laws: Laws, units: int) -> Fraction | None:
-        """Return what all rows of so many units cost together."""
-        if any(law.needs_delta for law in laws):
-            return None
-        each = (self.cost(law, size) for size, law in zip(self.sizes, laws, strict=True))
-        return self.rows * units * Fraction(max(each))
-
-    def neighbours(self, laws: Laws, source: NoiseSource) -> list[tuple[Draw, Draw]]:
-        """Return draws of the smallest and the largest bag: between them, chances fall like noise.
-
-        All other labels of the bag are at one end, and the changed one is picked or not.
-        """
-
-        def pair(size: int, law: Law) -> tuple[Draw, Draw]:
-            move = self.move(law.norm)
-
-            def unmoved(count: int) -> FloatArray:
-                return law.scores(move, count, source, moved=False)
-
-            def picked(count: int) -> FloatArray:
-                chosen = source.index_below(np.full(count, size)) == 0
-                moved = law.scores(move, count, source, moved=True)
-                return np.where(chosen, moved, unmoved(count))
-
-            return picked, unmoved
-
-        both = list(zip(self.sizes, laws, strict=True))
-        return [pair(*each) for each in {0: both[0], len(both) - 1: both[-1]}.values()]
-
-    def by_size(self, sizes: IntArray, values: Sequence[float]) -> FloatArray:
-        """Return the value of each bag's size; NaN for a size that has none."""
-        known = dict(zip(self.sizes, values, strict=True))
-        return np.array([known.get(size, np.nan) for size in sizes.tolist()])
-
-    def exported(self, laws: Laws, google: Any) -> list[Any]:
-        """Return events of dp-accounting: one for each size, or the worst of its cost.
-
-        It has mixtures of Gaussians only.
-        """
-        pure = self.pure_epsilon(laws, 1)
-        if pure is not None:
-            return [exported_coin(float(pure), google)]
-        return [
-            google.MixtureOfGaussiansDpEvent(
-                law.sd / LABEL_STEPS, [0.0, 1.0], [1 - 1 / size, 1 / size]
-            )
-            for size, law in zip(self.sizes, laws, strict=True)
-        ]
+        return math.log1p(law.growth(self.moves[law.norm]) / size) * _UPWARDS
 
 
 class BagPicks(Picks, frozen=True, tag="bag-picks"):
@@ -627,115 +365,16 @@ class BagPicks(Picks, frozen=True, tag="bag-picks"):
         """How far one label moves: the width of the bounds."""
         return {"L1": Move(LABEL_STEPS), "L2": Move(LABEL_STEPS)}
 
-    def check(self, bounds: Bounds) -> None:
-        """Refuse parameters that no release within these bounds could have."""
-        super().check(bounds)
-        check_grid(self, bounds)
-
-    def extremes(self, laws: Laws) -> tuple[float, int] | None:
-        """Return the largest mu and the smallest size: bounds of the curve of every size at once.
-
-        None unless the noise is Gaussian, for which P2 has a closed form after scores.
-        """
-        curves = [law.curve(self.move(law.norm)) for law in laws]
-        mus = [curve.mu for curve in curves if isinstance(curve, GaussianCurve)]
-        return (max(mus), self.sizes[0]) if len(mus) == len(curves) else None
-
-    def hide(self, laws: Laws, told: AnyArray, sizes: IntArray, source: NoiseSource) -> FloatArray:
-        """Return picked labels with the noise of each size."""
-        noisy = told[0].copy()
-        for size, law in zip(self.sizes, laws, strict=True):
-            here = np.flatnonzero(sizes == size)
-            noisy[here] += law.draw(here.size, source)
-        return np.asarray(self.grid_step * noisy.astype(np.float64))
-
-    def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
-        """Return the standard deviation of the noise on a bag of each size; NaN if it has none."""
-        return self.grid_step * self.by_size(sizes, [law.sd for law in laws])
-
-    def claimed_noise(self, laws: Laws, sizes: IntArray) -> ClaimedNoise:
-        """Return the noise on each label."""
-
-        def each(chance: str, steps: FloatArray) -> FloatArray:
-            chances = np.full(steps.shape, np.nan)
-            for size, law in zip(self.sizes, laws, strict=True):
-                here = sizes == size
-                chances[here] = getattr(law, chance)(steps[here])
-            return chances
-
-        return ClaimedNoise(
-            np.full(sizes.size, 1 / self.grid_step),
-            lambda steps: each("within", steps),
-            lambda steps: each("beyond", steps),
-        )
-
 
 class ClassPicks(Picks, frozen=True, tag="class-picks"):
     """The class of one row of each bag, kept by a chance that depends on the bag's size."""
+
+    of_classes: ClassVar[bool] = True
 
     @property
     def moves(self) -> dict[Norm, Move]:
         """The change of one class into any other."""
         return {"class": Move()}
-
-    def keep_chances(self, laws: Laws, sizes: IntArray) -> FloatArray:
-        """Return the chance of keeping the class for each bag; NaN for a size that has none."""
-        return self.by_size(sizes, [law.keep for law in _responses(laws)])
-
-    def measure(self, labels: AnyArray, bounds: Bounds, classes: int) -> AnyArray:
-        """Return classes unchanged."""
-        del bounds, classes
-        return labels
-
-    def hide(self, laws: Laws, told: AnyArray, sizes: IntArray, source: NoiseSource) -> FloatArray:
-        """Return what an unbiased estimate makes of each picked class, kept or replaced."""
-        keep, classes = self.keep_chances(laws, sizes), _responses(laws)[0].classes
-        return self.estimates(laws, keep_or_replace(told[0], keep, classes, source), sizes)
-
-    def estimates(self, laws: Laws, reported: IntArray, sizes: IntArray) -> FloatArray:
-        """Return an unbiased estimate of each class's share in each bag, (m, classes)."""
-        estimates = np.full((sizes.size, _responses(laws)[0].classes), np.nan)
-        for size, law in zip(self.sizes, _responses(laws), strict=True):
-            here = sizes == size
-            estimates[here] = law.estimates(reported[here])
-        return estimates
-
-    def noise_sd(self, laws: Laws, sizes: IntArray) -> FloatArray:
-        """Return the standard deviation of the estimated share of a class."""
-        return self.by_size(sizes, [law.sd for law in laws])
-
-    def suits_classes(self, laws: Laws, classes: int | None) -> bool:
-        """Return whether its laws name as many classes."""
-        return all(law.classes == classes for law in _responses(laws))
-
-    def contradiction(
-        self, laws: Laws, labels: FloatArray, sizes: IntArray, low: float
-    ) -> str | None:
-        """Return why numbers cannot come from one reported class per bag; None if they can."""
-        del low
-        expected = self.estimates(laws, labels.argmax(axis=1), sizes)
-        if not np.allclose(labels, expected, rtol=1e-9, atol=1e-12):
-            return "bag labels are not those that picked classes and their chances make."
-        return None
-
-    def frequencies(self, laws: Laws, labels: FloatArray, sizes: IntArray) -> Frequencies:
-        """Return how often each class is reported."""
-        classes, keep = _responses(laws)[0].classes, self.keep_chances(laws, sizes)
-        counts = np.bincount(labels.argmax(axis=1), minlength=classes)
-        rarest = float((1 - keep).min()) / (classes - 1)
-        return Frequencies(counts, np.full(classes, rarest), np.full(classes, float(keep.max())))
-
-    def log_likelihood(
-        self, laws: Laws, shown: FloatArray, exact: FloatArray, sizes: IntArray
-    ) -> FloatArray:
-        """Return the logarithm of the chance of the class that was reported: the largest entry."""
-        keep = self.keep_chances(laws, sizes)
-        agrees = shown.argmax(axis=1) == exact.argmax(axis=1)
-        return np.log(np.where(agrees, keep, (1 - keep) / (shown.shape[1] - 1)))
-
-
-def _responses(laws: Laws) -> tuple[RandomisedResponse, ...]:
-    return cast(tuple[RandomisedResponse, ...], laws)
 
 
 class RangeCounts(Query, frozen=True, tag="range-counts"):
@@ -766,24 +405,12 @@ class RangeCounts(Query, frozen=True, tag="range-counts"):
         """One choice."""
         return {"choice": Move()}
 
-    def neighbours(self, laws: Laws, source: NoiseSource) -> list[tuple[Draw, Draw]]:
-        """Return no draws: a choice has no number to test."""
-        del laws, source
-        return []
-
 
 QUERIES: dict[str, type[Query]] = {
     query.called(): query
     for query in (
-        BagMeans,
-        ClassShares,
-        SingleLabels,
-        BagPicks,
-        ClassPicks,
-        Labels,
-        Statistic,
-        RangeCounts,
-        MeanLoss,
+        BagMeans, ClassShares, SingleLabels, BagPicks, ClassPicks,
+        Labels, Statistic, RangeCounts, MeanLoss,
     )
-}
+}  # fmt: skip
 """All that is ever asked of labels, by name."""

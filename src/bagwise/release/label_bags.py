@@ -86,7 +86,7 @@ def settle_labels(reach: Reach, answers: Answers, choice: Choice) -> Labelling:
     if answers.limit is not None and bounds is not None:
         within, step = bounds, grid_step((-answers.limit, answers.limit))
         label = label.on_grid(step)
-    query = label.of_bags
+    query = label.query
     draw = partial(label.hide, low=within[0], source=budget.noise_source)
 
     def measure(labels: AnyArray, predictions: FloatArray | None) -> AnyArray:
@@ -134,8 +134,8 @@ def _warn_of_noise(chosen: Mechanism, free: Mechanism, counts: Mapping[int, int]
     """Warn if the user insists on more noise than the promise needs; all of it is public."""
     if (ratio := _noise_ratio(chosen, free, counts) ** 2) > 1 + WORTHWHILE:
         warnings.warn(
-            f"noise={chosen.noise!r} has {ratio:.2g} times the variance that {free.noise} noise "
-            "has with the same guarantee. Use noise='auto' (--noise auto).",
+            f"noise={chosen.law.kind!r} has {ratio:.2g} times the variance that {free.law.kind} "
+            "noise has with the same guarantee. Use noise='auto' (--noise auto).",
             DominatedWarning,
             stacklevel=2,
         )

@@ -218,12 +218,10 @@ def _check_bag_event(release: "Release") -> None:
         raise ReleaseError("the certificate does not account for these bag labels.")
     classes = None if release.classes is None else len(release.classes)
     unit_range = release.certificate.bounds == (0.0, 1.0)
-    query, laws = found[0].of_bags, found[0].laws
-    if not query.suits_classes(laws, classes) or (classes is not None and not unit_range):
+    if not found[0].suits_classes(classes) or (classes is not None and not unit_range):
         raise ReleaseError("the certificate does not account for a label with these classes.")
     low = (release.certificate.clipped_to or (0.0, 0.0))[0]
-    fault = query.contradiction(laws, release.labels, release.bags.sizes, low)
-    if fault:
+    if fault := found[0].contradiction(release.labels, release.bags.sizes, low):
         raise ReleaseError(fault)
 
 
@@ -336,7 +334,8 @@ def _check_noise(release: "Release") -> list[str]:
             "no bag label is farther off than clipped labels with such noise can be",
         ]
     # 2. Chances: labels are reported about as often as these allow.
-    found = [event.of_bags.frequencies(event.laws, release.labels, sizes) for event in hiding]
+    low = (release.certificate.clipped_to or (0.0, 0.0))[0]
+    found = [event.frequencies(release.labels, sizes, low) for event in hiding]
     reports = [report for report in found if report is not None]
     if any(_is_no_chance([frequencies_p_value(*report)]) for report in reports):
         raise ReleaseError(

@@ -5,7 +5,7 @@ contract tests follow from it. Laws that need no delta come first, and then the 
 a later one must save some variance to be preferred (`calibrate.WORTHWHILE`).
 """
 
-from bagwise.privacy.laws.law import Law, Move, Noise, Norm
+from bagwise.privacy.laws.law import Law, Move, Noise, Norm, Randomiser
 
 # isort: off
 from bagwise.privacy.laws.laplace import Laplace as Laplace
@@ -19,10 +19,10 @@ from bagwise.privacy.laws.exponential import Exponential as Exponential
 LAWS: dict[str, type[Law]] = {
     law.called(): law
     for law in list(globals().values())
-    if isinstance(law, type) and issubclass(law, Law) and law not in (Law, Noise)
+    if isinstance(law, type) and issubclass(law, Law) and law not in (Law, Noise, Randomiser)
 }
 
 NOISES: dict[str, type[Noise]] = {name: law for name, law in LAWS.items() if issubclass(law, Noise)}
 """Laws of noise that is added to numbers, by name."""
 
-__all__ = ["LAWS", "NOISES", "Law", "Move", "Noise", "Norm"]
+__all__ = ["LAWS", "NOISES", "Law", "Move", "Noise", "Norm", "Randomiser"]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BudgetError
 from bagwise.files.records import Record
 from bagwise.privacy.curves import Curve
@@ -29,14 +29,18 @@ LARGEST_COUNT = 2**48
 
 
 class Move(NamedTuple):
-    """How far the labels of a unit move a hidden answer: `times` moves of at most `steps` each."""
+    """How far the labels of a unit move a hidden answer: `times` moves of at most `steps` each.
+
+    What moves may be one of so many `classes`.
+    """
 
     steps: int = 1
     times: int = 1
+    classes: int = 0
 
 
 class Law(Record, frozen=True, kw_only=False, tag_field="kind"):
-    """A noise distribution, the cost of a move under it, and its sampler."""
+    """A distribution that hides answers, the cost of a move under it, and its sampler."""
 
     norm: ClassVar[Norm]
     needs_delta: ClassVar[bool] = False
@@ -54,13 +58,12 @@ class Law(Record, frozen=True, kw_only=False, tag_field="kind"):
         return self.called()
 
     @classmethod
-    def least(cls, move: Move, cost: Fraction | float) -> Self | None:
-        """Return the least noise with which a move costs this much; None if it cannot be drawn.
+    def least(cls, move: Move, cost: Fraction | float) -> Self:
+        """Return the least noise with which a move costs this much; BudgetError if there is none.
 
         The cost is an epsilon, or mu for a law that needs a delta.
         """
-        del move, cost
-        return None
+        raise NotImplementedError
 
     @abstractmethod
     def curve(self, move: Move) -> Curve:
@@ -84,39 +87,23 @@ class Law(Record, frozen=True, kw_only=False, tag_field="kind"):
 
     @property
     def sd(self) -> float:
-        """The standard deviation of what it adds, in grid steps."""
-        raise AssertionError(f"{self.kind} adds no noise")
+        """The standard deviation of what is shown of a number, in grid steps."""
+        raise NotImplementedError
 
     def terms(self, residual: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the log density of noise plus a normal, and its derivative, the sign turned.
 
         Both in units of the noise's standard deviation: `privacy.noise_laws` has what it is for.
         """
-        del residual, spread
-        raise AssertionError(f"{self.kind} adds no noise")
+        raise NotImplementedError
 
-    def draw(self, count: int, source: NoiseSource) -> IntArray:
-        """Draw noise for so many numbers, exactly, in grid steps."""
-        del count, source
-        raise AssertionError(f"{self.kind} adds no noise")
-
-    def within(self, steps: FloatArray) -> FloatArray:
-        """Return the chance that the noise is at most so many whole steps, or a bit more."""
-        del steps
-        raise AssertionError(f"{self.kind} adds no noise")
-
-    def beyond(self, steps: FloatArray) -> FloatArray:
-        """Return the chance that the noise is so many steps up, from 1 on, or a bit more."""
-        del steps
-        raise AssertionError(f"{self.kind} adds no noise")
+    def hide(self, told: AnyArray, source: NoiseSource) -> AnyArray:
+        """Return what is shown of exact answers, each hidden by itself."""
+        raise NotImplementedError
 
     def scores(self, move: Move, count: int, source: NoiseSource, *, moved: bool) -> FloatArray:
-        """Draw what an attacker sees after the worst move, or before it; larger scores say after.
-
-        For noise that falls with its size it is the noisy number itself.
-        """
-        shift = move.steps * move.times if moved else 0
-        return (shift + self.draw(count, source)).astype(np.float64)
+        """Draw what an attacker sees before or after the worst move; larger scores say after."""
+        raise NotImplementedError
 
     def exported(self, move: Move, google: Any) -> Any:
         """Return it as an event of Google's dp-accounting, given its module of events."""
@@ -124,10 +111,57 @@ class Law(Record, frozen=True, kw_only=False, tag_field="kind"):
 
 
 class Noise(Law, frozen=True):
-    """A law of noise that is added to whole numbers: symmetric, with one peak at 0.
+    """A law of noise that is added to whole numbers: symmetric, with one peak at 0."""
 
-    It has a standard deviation, a density (`terms`), draws and tails.
-    """
+    @abstractmethod
+    def draw(self, count: int, source: NoiseSource) -> IntArray:
+        """Draw noise for so many numbers, exactly, in grid steps."""
+
+    @abstractmethod
+    def within(self, steps: FloatArray) -> FloatArray:
+        """Return the chance that the noise is at most so many whole steps, or a bit more."""
+
+    @abstractmethod
+    def beyond(self, steps: FloatArray) -> FloatArray:
+        """Return the chance that the noise is so many steps up, from 1 on, or a bit more."""
+
+    def hide(self, told: AnyArray, source: NoiseSource) -> AnyArray:
+        """Return whole numbers with noise."""
+        return told + self.draw(told.size, source).reshape(told.shape)
+
+    def scores(self, move: Move, count: int, source: NoiseSource, *, moved: bool) -> FloatArray:
+        """Draw the noisy number itself, since the chances of noise fall with its size."""
+        shift = move.steps * move.times if moved else 0
+        return (shift + self.draw(count, source)).astype(np.float64)
+
+
+class Randomiser(Law, frozen=True):
+    """A law that replaces a label by one of finitely many outcomes, by chance."""
+
+    @property
+    @abstractmethod
+    def extremes(self) -> tuple[FloatArray, FloatArray]:
+        """The least and the largest chance of every outcome, whatever a label is."""
+
+    @abstractmethod
+    def randomise(self, labels: AnyArray, source: NoiseSource) -> IntArray:
+        """Return the outcome for each label."""
+
+    @abstractmethod
+    def shown(self, outcomes: IntArray) -> FloatArray:
+        """Return what is shown for each outcome."""
+
+    @abstractmethod
+    def outcomes(self, shown: FloatArray) -> IntArray:
+        """Return the outcomes that are nearest to what is shown."""
+
+    @abstractmethod
+    def chances_of(self, outcomes: IntArray, exact: FloatArray) -> FloatArray:
+        """Return the chance of each outcome, given what would be shown of an exact answer."""
+
+    def hide(self, told: AnyArray, source: NoiseSource) -> AnyArray:
+        """Return what is shown of labels that are randomly replaced."""
+        return self.shown(self.randomise(told, source))
 
 
 class Scaled(Noise, frozen=True):

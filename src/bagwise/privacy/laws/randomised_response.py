@@ -10,11 +10,11 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BudgetError
 from bagwise.privacy.curves import Curve, GroupCurve, StepCurve
 from bagwise.privacy.grid import one_hot
-from bagwise.privacy.laws.law import LARGEST_COUNT, Law, Move, Norm
+from bagwise.privacy.laws.law import LARGEST_COUNT, Move, Norm, Randomiser
 from bagwise.rng import NoiseSource
 
 CHANCES = 2**32
@@ -23,7 +23,7 @@ CHANCES = 2**32
 _UPWARDS = 1 + 2.0**-48  # more than a logarithm is off
 
 
-class RandomisedResponse(Law, frozen=True, tag="randomised-response"):
+class RandomisedResponse(Randomiser, frozen=True, tag="randomised-response"):
     """One class, kept or replaced.
 
     Attributes
@@ -39,15 +39,15 @@ class RandomisedResponse(Law, frozen=True, tag="randomised-response"):
     keep: float
 
     @classmethod
-    def keeping(cls, classes: int, epsilon: float) -> Self:
-        """Return the largest chance that costs `epsilon`, or a rounding more."""
-        odds = math.exp(epsilon)  # of the kept class against each other one
+    def least(cls, move: Move, cost: Fraction | float) -> Self:
+        """Return the largest chance of keeping a class that costs this epsilon, or less."""
+        odds = math.exp(cost)  # of the kept class against each other one
         # A whole number of 2**-32, rounded down: less truth, more privacy.
-        keep = math.floor(odds / (odds + classes - 1) * CHANCES) / CHANCES
+        keep = math.floor(odds / (odds + move.classes - 1) * CHANCES) / CHANCES
         keep = min(keep, 1 - 1 / CHANCES)
-        if keep * classes <= 1:
+        if keep * move.classes <= 1:
             raise BudgetError("so little epsilon leaves nothing of a picked class.")
-        return cls(classes, keep)
+        return cls(move.classes, keep)
 
     @property
     def other(self) -> float:
@@ -78,17 +78,32 @@ class RandomisedResponse(Law, frozen=True, tag="randomised-response"):
         del move
         return 2 <= self.classes <= LARGEST_COUNT and 1 / self.classes <= self.keep < 1
 
-    def randomise(self, codes: IntArray, source: NoiseSource) -> IntArray:
-        """Return each class, kept or replaced."""
-        return keep_or_replace(codes, self.keep, self.classes, source)
+    @property
+    def extremes(self) -> tuple[FloatArray, FloatArray]:
+        """Every class is kept, or comes in place of another."""
+        return np.full(self.classes, self.other), np.full(self.classes, self.keep)
 
-    def estimates(self, reported: IntArray) -> FloatArray:
+    def randomise(self, labels: AnyArray, source: NoiseSource) -> IntArray:
+        """Return each class, kept or replaced."""
+        kept = source.index_below(np.full(labels.size, CHANCES)) < round(self.keep * CHANCES)
+        step = 1 + source.index_below(np.full(labels.size, self.classes - 1))
+        return np.where(kept, labels, (labels + step) % self.classes)
+
+    def shown(self, outcomes: IntArray) -> FloatArray:
         """Return an unbiased estimate of each class's share, (m, classes).
 
         The reported class has the largest entry of its row, so that nothing of it is lost; entries
         below 0 and above 1 undo the chance of a replaced class.
         """
-        return np.asarray(one_hot(reported, self.classes) - self.other) / (self.keep - self.other)
+        return np.asarray(one_hot(outcomes, self.classes) - self.other) / (self.keep - self.other)
+
+    def outcomes(self, shown: FloatArray) -> IntArray:
+        """Return the class with the largest entry of each row."""
+        return np.asarray(shown.argmax(axis=1))
+
+    def chances_of(self, outcomes: IntArray, exact: FloatArray) -> FloatArray:
+        """Return the chance of each class, given marks of those that were there."""
+        return np.where(outcomes == exact.argmax(axis=1), self.keep, self.other)
 
     @property
     def sd(self) -> float:
@@ -104,12 +119,3 @@ class RandomisedResponse(Law, frozen=True, tag="randomised-response"):
         del move
         codes = np.full(count, int(moved))
         return np.asarray(self.randomise(codes, source) == 1, dtype=np.float64)
-
-
-def keep_or_replace(
-    codes: IntArray, keep: float | FloatArray, classes: int, source: NoiseSource
-) -> IntArray:
-    """Return each class, kept with its chance or replaced."""
-    kept = source.index_below(np.full(codes.size, CHANCES)) < np.rint(keep * np.float64(CHANCES))
-    step = 1 + source.index_below(np.full(codes.size, classes - 1))
-    return np.where(kept, codes, (codes + step) % classes)

@@ -47,6 +47,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from bagwise._types import AnyArray, FloatArray, IntArray
+from bagwise.errors import BudgetError
 from bagwise.privacy.curves import Curve, GroupCurve, StepCurve
 from bagwise.privacy.laws.law import Move, Noise, Norm, whole_scale
 from bagwise.privacy.samplers import LARGEST_SCALE, discrete_staircase
@@ -73,10 +74,10 @@ class Staircase(Noise, frozen=True, dict=True, tag="staircase"):
     inner: int
 
     @classmethod
-    def least(cls, move: Move, cost: Fraction | float) -> Self | None:
+    def least(cls, move: Move, cost: Fraction | float) -> Self:
         """Return the least noise with which a move costs this epsilon."""
         if move.steps > LARGEST_SCALE:
-            return None
+            raise BudgetError("staircase noise cannot be drawn for so large a unit.")
         # In fractions, as for Laplace noise.
         scale = whole_scale(move.times * move.steps / cost, largest=LARGEST_SCALE)
         return cls(move.steps, scale, best_inner(move.steps, scale))

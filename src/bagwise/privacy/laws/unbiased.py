@@ -38,7 +38,7 @@ from scipy import sparse
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BudgetError
 from bagwise.privacy.curves import Curve, GroupCurve
-from bagwise.privacy.laws.law import Law, Move, Norm, below
+from bagwise.privacy.laws.law import Move, Norm, Randomiser, below
 from bagwise.rng import NoiseSource
 
 CHANCES = 2**48
@@ -107,7 +107,7 @@ def _upper_hull(x: IntArray, y: IntArray) -> tuple[IntArray, IntArray]:
     return found[:, 0], found[:, 1]
 
 
-class Unbiased(Law, frozen=True, dict=True, tag="unbiased"):
+class Unbiased(Randomiser, frozen=True, dict=True, tag="unbiased"):
     """A label between 0 and 1, reported by a table of chances.
 
     Attributes
@@ -161,16 +161,20 @@ class Unbiased(Law, frozen=True, dict=True, tag="unbiased"):
             len(row) == columns and min(row) >= 1 and sum(row) == CHANCES for row in self.chances
         )
 
-    def round(self, labels: FloatArray, source: NoiseSource) -> IntArray:
-        """Return a point for each label: one of its two neighbours, on average the label."""
-        last = len(self.chances) - 1
-        place = labels * last
-        below = np.minimum(np.floor(place), last - 1)
+    @property
+    def extremes(self) -> tuple[FloatArray, FloatArray]:
+        """Those of the points, since labels between them have mixtures of their chances."""
+        chances = np.array(self.chances) / CHANCES
+        return chances.min(axis=0), chances.max(axis=0)
+
+    def randomise(self, labels: AnyArray, source: NoiseSource) -> IntArray:
+        """Return which output is reported for each label."""
+        place, below = self._places(labels)
         up = np.rint((place - below) * _FRACTION_STEPS)
         drawn = source.index_below(np.full(labels.size, _FRACTION_STEPS))
-        return np.asarray(below.astype(np.int64) + (drawn < up))
+        return self.report(below + (drawn < up), source)
 
-    def randomise(self, points: IntArray, source: NoiseSource) -> IntArray:
+    def report(self, points: IntArray, source: NoiseSource) -> IntArray:
         """Return which output is reported for each point."""
         drawn = source.index_below(np.full(points.size, CHANCES))
         upto = np.cumsum(np.array(self.chances, dtype=np.int64), axis=1)
@@ -180,14 +184,32 @@ class Unbiased(Law, frozen=True, dict=True, tag="unbiased"):
             outputs[here] = np.searchsorted(steps, drawn[here], side="right")
         return outputs
 
-    def shares_of(self, labels: FloatArray) -> FloatArray:
-        """Return the chance of every output for each label, (n, outputs)."""
+    def _places(self, labels: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Return the place of each label among the points, and the point below it."""
         last = len(self.chances) - 1
         place = labels * last
-        below = np.minimum(np.floor(place), last - 1).astype(np.int64)
+        return place, np.minimum(np.floor(place), last - 1).astype(np.int64)
+
+    def shares_of(self, labels: FloatArray) -> FloatArray:
+        """Return the chance of every output for each label, (n, outputs)."""
+        place, below = self._places(labels)
         up = (place - below)[:, None]
         shares = np.array(self.chances) / CHANCES
         return np.asarray((1 - up) * shares[below] + up * shares[below + 1])
+
+    def shown(self, outcomes: IntArray) -> FloatArray:
+        """Return the outputs."""
+        return np.array(self.outputs)[outcomes]
+
+    def outcomes(self, shown: FloatArray) -> IntArray:
+        """Return which outputs are nearest."""
+        outputs = np.array(self.outputs)
+        return np.searchsorted((outputs[1:] + outputs[:-1]) / 2, shown)
+
+    def chances_of(self, outcomes: IntArray, exact: FloatArray) -> FloatArray:
+        """Return the chance of each output, given the labels, which are clipped to the bounds."""
+        shares = self.shares_of(np.clip(exact, 0.0, 1.0))
+        return np.asarray(np.take_along_axis(shares, outcomes[:, None], axis=1)[:, 0])
 
     @property
     def sd(self) -> float:
@@ -215,7 +237,7 @@ class Unbiased(Law, frozen=True, dict=True, tag="unbiased"):
         column = int(np.argmax(np.ptp(logs, axis=0)))
         first, second = int(np.argmax(logs[:, column])), int(np.argmin(logs[:, column]))
         point = np.full(count, first if moved else second)
-        return np.asarray((logs[first] - logs[second])[self.randomise(point, source)])
+        return np.asarray((logs[first] - logs[second])[self.report(point, source)])
 
 
 @lru_cache(maxsize=64)
