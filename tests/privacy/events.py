@@ -8,10 +8,12 @@ import msgspec
 import numpy as np
 
 from bagwise._types import FloatArray
+from bagwise.bagging.bags import Bags
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import grid_step
 from bagwise.privacy.laws import Gaussian, Laplace
 from bagwise.privacy.mechanisms import Mechanism
+from bagwise.privacy.noise import centred_steps
 from bagwise.privacy.queries import (
     BagMeans,
     BagPicks,
@@ -23,6 +25,7 @@ from bagwise.privacy.queries import (
     Statistic,
 )
 from bagwise.rng import NoiseSource
+from bagwise.rows.labels import Bounds
 
 
 def laplace(shift: int, scale: int, step: float = 1.0) -> Mechanism:
@@ -98,6 +101,20 @@ def model(rule: Any, noise: str, *, share: float, reach: int) -> Mechanism:
 def mean_loss(rule: Any, *, reach: int, step: float) -> Mechanism:
     """Return a mean loss with its noise."""
     return rule.least(MeanLoss(step, reach))
+
+
+def centred_means(
+    labels: FloatArray,
+    predictions: FloatArray,
+    bags: Bags,
+    bounds: Bounds,
+    event: Mechanism,
+    source: NoiseSource,
+) -> FloatArray:
+    """Return noisy means of labels that were centred on predictions."""
+    both = centred_steps(labels, predictions, bounds=bounds, step=event.grid_step)
+    left, expected = (bags.sum(steps) for steps in both)
+    return event.hide(left[None], bags.sizes, low=bounds[0], source=source, expected=expected)
 
 
 def outputs_of(event: Any) -> FloatArray:

@@ -87,9 +87,7 @@ means, picks = on_bags(noisy_bag_labels), on_bags(noisy_bag_labels)
 def centred_means(labels, bags, *, bounds, event, source):
     """Labels at both bounds are far from what is expected, and clipped to the limit."""
     expected = np.full(labels.size, 0.5)
-    return noisy_bag_labels(
-        labels, bags, predictions=expected, bounds=bounds, event=event, source=source
-    )
+    return events.centred_means(labels, expected, bags, bounds, event, source)
 
 
 def choice_of_limit(choose, values):

@@ -10,10 +10,10 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.private_model import (
     _integer_columns,
-    _integer_statistics,
     best_share,
     design_model,
-    instance_error,
+    error_factors,
+    exact_statistics,
     release_statistics,
     unit_columns,
 )
@@ -109,11 +109,17 @@ def test_brute_force_sensitivity_of_the_released_integers(X, norm, order):
         for row in range(0, len(rows), 7):
             ends = np.repeat(steps[None], 2, axis=0)
             ends[:, row] = -LABEL_STEPS // 2, LABEL_STEPS // 2
-            low, high = (_integer_statistics(rows, values, design) for values in ends)
+            low, high = (statistics_of(rows, values, design) for values in ends)
             largest = max(largest, float(np.linalg.norm(high - low, ord=order)))
         assert 0.9999 * LABEL_STEPS <= largest <= design.sensitivity_steps
         if norm == "L1":  # the twin: noise that is set for their length in L2 would not do
             assert largest > design_model(rows, names(rows)).sensitivity_steps * 0.9999
+
+
+def statistics_of(X, steps, design):
+    """Of labels in steps from the middle."""
+    bounds = (-LABEL_STEPS / 2, LABEL_STEPS / 2)
+    return exact_statistics(X, steps, design=design, bounds=bounds, step=1.0)
 
 
 def columns_in_l1(rows, design):
@@ -197,8 +203,8 @@ def test_the_best_share_of_epsilon_minimises_its_error(norm):
 
         def cost(f, k=k):
             if norm == "L1":
-                sds = {"model_sd": 1 / f, "sum_sd": 1 / (1 - f)}
-                return instance_error(design, n_rows=n, bag_size=k, **sds)
+                model, bags = error_factors(design, n_rows=n, bag_size=k)
+                return model / f**2 + bags / (1 - f) ** 2
             return a(k) / f + b(k) / (1 - f)
 
         def a(k):
@@ -247,7 +253,7 @@ def test_squared_labels_cost_nothing(X, norm, order, even, monkeypatch):
         found = []
         for value in values:
             steps[np.argmax(lengths)] = value
-            found.append(_integer_statistics(X, steps, design))
+            found.append(statistics_of(X, steps, design))
         moves = np.array(found)[:, None] - np.array(found)[None]
         return np.linalg.norm(moves, ord=order, axis=2).max()
 
@@ -288,7 +294,7 @@ def test_sums_beyond_64_bits_are_exact(monkeypatch):
     monkeypatch.setattr(private_model, "_integer_columns", lambda *_: block)
     size = blocks.BLOCK
     monkeypatch.setattr(blocks, "BLOCK", 1)
-    found = _integer_statistics(X, np.full(8, LABEL_STEPS // 2), design)
+    found = statistics_of(X, np.full(8, LABEL_STEPS // 2), design)
     assert found[0] == 8 * 2**44 * LABEL_STEPS // 2 >> 20
     assert 8 * 2**44 * LABEL_STEPS // 2 > 2**63
     # A block of rows with columns of length one fits 64 bits by far.

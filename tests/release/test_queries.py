@@ -19,7 +19,6 @@ from bagwise.privacy import total_delta, total_epsilon
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.mechanisms import noisy_choice
-from bagwise.privacy.noise import noisy_bag_labels
 from bagwise.privacy.private_model import Designs, LinearScores
 from bagwise.privacy.private_range import CountsItself, Distance, count_beyond, limit_of
 from bagwise.release.verify import noise_per_bag
@@ -29,7 +28,7 @@ from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.whitening import BlockedRows
 from bagwise.verifier import verify
-from tests.privacy.events import bag_means
+from tests.privacy.events import bag_means, centred_means
 
 N = 12_000
 BOUNDS = (-500.0, 500.0)  # far wider than any label here
@@ -161,8 +160,8 @@ def test_a_label_moves_a_centred_sum_by_the_limit_at_most(monkeypatch):
     predictions = rng.uniform(*bounds, size=12)
 
     def sums(labels):
-        made = {"bounds": bounds, "event": event, "source": SimulatedNoise(0)}
-        return noisy_bag_labels(labels, bags, predictions=predictions, **made) * bags.sizes
+        source = SimulatedNoise(0)
+        return centred_means(labels, predictions, bags, bounds, event, source) * bags.sizes
 
     moves = []
     for _ in range(200):

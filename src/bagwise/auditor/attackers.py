@@ -35,7 +35,7 @@ class Reader:
     ----------
     event : Mechanism or None
         The mechanism that hides bag labels; None if nothing does.
-    bounds : (float, float) or None
+    bounds : (float, float)
     classes : int
         0 for labels that are numbers.
     picks : bool
@@ -45,20 +45,20 @@ class Reader:
     """
 
     event: Mechanism | None
-    bounds: Bounds | None
+    bounds: Bounds
     classes: int
     picks: bool
     tiny: float
 
     def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
         """Return bag labels of these rows, as the release would have drawn them."""
-        if self.event is not None and self.bounds is not None:
+        if self.event is not None:
             return noisy_bag_labels(
                 labels,
                 bags,
-                bounds=self.bounds,
                 event=self.event,
                 source=source,
+                bounds=self.bounds,
                 classes=self.classes,
             )
         numbers = self._numbers(labels)
@@ -80,26 +80,20 @@ class Reader:
         pair : (m, 2)
             The labels that this row may have.
         """
-        first, second = (self._log_likelihood(shown, labels, bags, rows, of) for of in pair.T)
-        return np.asarray(second - first)
+        numbers, found = self._numbers(labels), []
+        for one in pair.T:
+            numbers[rows] = self._numbers(one)
+            if not self.picks:
+                found.append(self._log_likelihood(shown, bags.mean(numbers), bags.sizes))
+                continue
+            # Any row of the bag may have been the one.
+            each = self._log_likelihood(shown[bags.index], numbers, bags.sizes[bags.index])
+            found.append(np.logaddexp.reduceat(each[rows_by_bag(bags)], first_rows(bags)))
+        return np.asarray(found[1] - found[0])
 
-    def _log_likelihood(
-        self, shown: FloatArray, labels: AnyArray, bags: Bags, rows: IntArray, of: AnyArray
-    ) -> FloatArray:
-        """Return the log likelihood of one label for one row of each bag, up to a constant."""
-        numbers = self._numbers(labels)
-        numbers[rows] = self._numbers(of)
-        if not self.picks:
-            return self._of_exact(shown, bags.mean(numbers), bags.sizes)
-        # Any row of the bag may have been the one.
-        each = self._of_exact(shown[bags.index], numbers, bags.sizes[bags.index])
-        by_bag, starts = np.argsort(bags.index, kind="stable"), np.cumsum(bags.sizes) - bags.sizes
-        return np.asarray(np.logaddexp.reduceat(each[by_bag], starts))
-
-    def _of_exact(self, shown: FloatArray, exact: FloatArray, sizes: IntArray) -> FloatArray:
+    def _log_likelihood(self, shown: FloatArray, exact: FloatArray, sizes: IntArray) -> FloatArray:
         if self.event is not None:
-            low = 0.0 if self.bounds is None else self.bounds[0]
-            return self.event.log_likelihood(shown, exact, sizes, low)
+            return self.event.log_likelihood(shown, exact, sizes, self.bounds[0])
         off = np.atleast_2d((shown - exact).T) / self.tiny
         return np.asarray(-0.5 * np.square(off).sum(axis=0))
 
@@ -128,102 +122,90 @@ def reader_of(release: Release, spread: float) -> Reader:
     limit = release.certificate.limit
     bounds = release.certificate.clipped_to if limit is None else (-limit, limit)
     hiding = [event for event in release.certificate.events if event.query.labels_bags]
-    event = hiding[0] if hiding else None
-    if release.classes is not None:
-        spread = 1.0
-    classes = len(release.classes or ())
-    tiny = _EXACT * (spread or 1.0)
-    return Reader(event, bounds, classes, release.label_kind == "pick", tiny)
+    tiny = _EXACT * (1.0 if release.classes is not None else spread or 1.0)
+    return Reader(
+        event=hiding[0] if hiding else None,
+        bounds=bounds or (0.0, 1.0),
+        classes=len(release.classes or ()),
+        picks=release.label_kind == "pick",
+        tiny=tiny,
+    )
 
 
-def _rows_by_bag(bags: Bags) -> tuple[IntArray, IntArray]:
-    """Return the rows ordered by bag, and the position at which each bag begins."""
-    order = np.argsort(bags.index, kind="stable")[int((~bags.in_bag).sum()) :]
-    return order, np.cumsum(bags.sizes) - bags.sizes
+def guesses_by_neighbours(
+    release: Release,
+    labels: AnyArray,
+    usable: IntArray,
+    *,
+    trials: int,
+    rng: np.random.Generator,
+    noise: NoiseSource,
+) -> dict[str, tuple[AnyArray, FloatArray]]:
+    """Return which guesses of one who knows all other labels of a bag are right, and how sure.
 
-
-@dataclass(frozen=True)
-class KnownNeighbours:
-    """Attacks by someone who knows all other labels of a bag.
-
-    Attributes
-    ----------
-    values : (n,)
-        What the noise hides of each row.
-    shown : (m,) or (m, classes)
-        What was published about it.
+    Two labels are as likely for one row of each bag, before the release. They are those of any two
+    rows, and the bag's label is drawn anew; or the row's own and that of another row, and the bag's
+    label is the published one.
     """
+    values, published = hidden_by_noise(release, labels)
+    if np.all(values == values[0]):
+        raise TableError("all labels are equal, so that there is nothing to guess.")
+    reader = reader_of(release, float(np.ptp(values)))
 
-    bags: Bags
-    values: AnyArray
-    shown: FloatArray
-    usable: IntArray
-    reader: Reader
-    rng: np.random.Generator
-
-    def redrawn(self, trials: int, noise: NoiseSource) -> tuple[AnyArray, FloatArray]:
-        """Return which guesses were right, and how sure they were."""
-        if np.all(self.values == self.values[0]):
-            raise TableError("all labels are equal, so that there is nothing to guess.")
-        size = float(self.bags.sizes[self.usable].mean())
-        block = max(1, int(_ROWS_AT_ONCE / size))
-        right, sureness = zip(
-            *(
-                self._redraw_once(min(block, trials - start), noise)
-                for start in range(0, trials, block)
-            ),
-            strict=True,
-        )
-        return np.concatenate(right), np.concatenate(sureness)
-
-    def _redraw_once(self, trials: int, noise: NoiseSource) -> tuple[AnyArray, FloatArray]:
-        labels, bags, rows = self._copies(self.rng.choice(self.usable, size=trials))
-        # Two rows with different labels, for each trial.
-        drawn = self.rng.integers(0, self.values.size, size=(trials, 2))
-        while (same := self.values[drawn[:, 0]] == self.values[drawn[:, 1]]).any():
-            drawn[same] = self.rng.integers(0, self.values.size, size=(int(same.sum()), 2))
-        pair = self.values[drawn]
-        truth = self.rng.integers(0, 2, size=trials)
-        labels[rows] = pair[np.arange(trials), truth]
-        shown = self.reader.redraw(labels, bags, noise)
-        return self._guess(self.reader.log_ratio(shown, labels, bags, rows, pair), truth)
-
-    def published(self) -> tuple[AnyArray, FloatArray]:
-        """Guess between a row's label and that of another row, from the published bag label.
-
-        Both are drawn from the same labels, so that before the release either is as likely.
-        """
-        labels, bags, rows = self._copies(self.usable)
-        truth = self.rng.integers(0, 2, size=self.usable.size)
-        other = self.values[self.rng.integers(0, self.values.size, size=self.usable.size)]
-        own = labels[rows]
-        pair = np.stack([np.where(truth == 0, own, other), np.where(truth == 0, other, own)], 1)
-        ratio = self.reader.log_ratio(self.shown[self.usable], labels, bags, rows, pair)
-        differ = own != other
-        return self._guess(ratio[differ], truth[differ])
-
-    def _copies(self, chosen: IntArray) -> tuple[AnyArray, Bags, IntArray]:
+    def copies(chosen: IntArray) -> tuple[AnyArray, Bags, IntArray]:
         """Return the labels of the chosen bags, one after the other, and one row of each."""
-        order, starts = _rows_by_bag(self.bags)
-        lengths = self.bags.sizes[chosen]
+        lengths, starts = release.bags.sizes[chosen], first_rows(release.bags)[chosen]
         new_starts = np.cumsum(lengths) - lengths
-        within = np.arange(int(lengths.sum())) - np.repeat(new_starts, lengths)
-        rows = order[np.repeat(starts[chosen], lengths) + within]
-        one = new_starts + self.rng.integers(0, lengths)
-        return self.values[rows].copy(), Bags(np.repeat(np.arange(chosen.size), lengths)), one
+        places = np.arange(int(lengths.sum())) + np.repeat(starts - new_starts, lengths)
+        bags = Bags(np.repeat(np.arange(chosen.size), lengths))
+        one = new_starts + rng.integers(0, lengths)
+        return values[rows_by_bag(release.bags)[places]].copy(), bags, one
 
-    def _guess(self, ratio: FloatArray, truth: IntArray) -> tuple[AnyArray, FloatArray]:
-        """Return which guesses are right, and how sure they are; ties are decided by a coin."""
-        coin = self.rng.integers(0, 2, size=truth.size)
+    def guess(ratio: FloatArray, truth: IntArray) -> tuple[AnyArray, FloatArray]:
+        """Decide ties by a coin."""
+        coin = rng.integers(0, 2, size=truth.size)
         return np.where(ratio == 0, coin, ratio > 0) == truth, np.abs(ratio)
+
+    def redrawn(trials: int) -> tuple[AnyArray, FloatArray]:
+        here, bags, rows = copies(rng.choice(usable, size=trials))
+        drawn = rng.integers(0, values.size, size=(trials, 2))
+        while (same := values[drawn[:, 0]] == values[drawn[:, 1]]).any():
+            drawn[same] = rng.integers(0, values.size, size=(int(same.sum()), 2))
+        pair, truth = values[drawn], rng.integers(0, 2, size=trials)
+        here[rows] = pair[np.arange(trials), truth]
+        shown = reader.redraw(here, bags, noise)
+        return guess(reader.log_ratio(shown, here, bags, rows, pair), truth)
+
+    def as_published() -> tuple[AnyArray, FloatArray]:
+        here, bags, rows = copies(usable)
+        truth = rng.integers(0, 2, size=usable.size)
+        own, other = here[rows], values[rng.integers(0, values.size, size=usable.size)]
+        pair = np.stack([np.where(truth == 0, own, other), np.where(truth == 0, other, own)], 1)
+        ratio = reader.log_ratio(published[usable], here, bags, rows, pair)
+        return guess(ratio[own != other], truth[own != other])
+
+    block = max(1, int(_ROWS_AT_ONCE / release.bags.sizes[usable].mean()))
+    each = [redrawn(min(block, trials - start)) for start in range(0, trials, block)]
+    right, sureness = map(np.concatenate, zip(*each, strict=True))
+    return {"redrawn": (right, sureness), "as published": as_published()}
+
+
+def rows_by_bag(bags: Bags) -> IntArray:
+    """Return the rows ordered by bag."""
+    return np.argsort(bags.index, kind="stable")[int((~bags.in_bag).sum()) :]
+
+
+def first_rows(bags: Bags) -> IntArray:
+    """Return the place in this order at which each bag begins."""
+    return np.asarray(np.cumsum(bags.sizes) - bags.sizes)
 
 
 def guesses_by_regression(
     release: Release, values: AnyArray, usable: IntArray, rng: np.random.Generator
 ) -> dict[str, tuple[AnyArray, AnyArray]]:
     """Return which guesses of a model of the bags are right, with and without the row's own bag."""
-    order, starts = _rows_by_bag(release.bags)
-    rows: IntArray = order[starts[usable] + rng.integers(0, release.bags.sizes[usable])]
+    places = first_rows(release.bags)[usable] + rng.integers(0, release.bags.sizes[usable])
+    rows = rows_by_bag(release.bags)[places]
     without, own = predict_rows(release, rows)
     truth, shown = values[rows], release.labels[usable]
     if release.classes is not None:

@@ -56,10 +56,8 @@ def over_chance(right: AnyArray, *, alpha: float) -> Advantage | None:
     count, total = int(np.sum(right)), int(np.size(right))
     if not total:
         return None
-    low, high = rate_interval(count, total, alpha=alpha)
-    return Advantage(
-        estimate=2 * count / total - 1, low=2 * low - 1, high=2 * high - 1, guesses=total
-    )
+    low, high = (2 * end - 1 for end in rate_interval(count, total, alpha=alpha))
+    return Advantage(estimate=2 * count / total - 1, low=low, high=high, guesses=total)
 
 
 def over_others(right: AnyArray, others: AnyArray, *, alpha: float) -> Advantage | None:
@@ -79,12 +77,8 @@ def over_others(right: AnyArray, others: AnyArray, *, alpha: float) -> Advantage
     won, lost = int(np.sum(right & ~others)), int(np.sum(others & ~right))
     won_low, won_high = rate_interval(won, total, alpha=alpha / 2)
     lost_low, lost_high = rate_interval(lost, total, alpha=alpha / 2)
-    return Advantage(
-        estimate=(won - lost) / total,
-        low=won_low - lost_high,
-        high=won_high - lost_low,
-        guesses=total,
-    )
+    low, high = won_low - lost_high, won_high - lost_low
+    return Advantage(estimate=(won - lost) / total, low=low, high=high, guesses=total)
 
 
 def when_sure(right: AnyArray, sureness: FloatArray, *, alpha: float) -> Advantage | None:

@@ -22,12 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bagwise._types import AnyArray, IntArray
-from bagwise.auditor.attackers import (
-    KnownNeighbours,
-    guesses_by_regression,
-    hidden_by_noise,
-    reader_of,
-)
+from bagwise.auditor.attackers import guesses_by_neighbours, guesses_by_regression
 from bagwise.auditor.guessing import Advantage, dp_limit, over_chance, over_others, when_sure
 from bagwise.auditor.matching import labels_of_rows
 from bagwise.errors import TableError
@@ -122,10 +117,7 @@ def infer_labels(
     values, certain = labels_of_rows(release, labels)
     usable = _usable_bags(release, certain)
     alpha = (1 - confidence) / 7  # five attackers, two of them twice
-    hidden, shown = hidden_by_noise(release, values)
-    reader = reader_of(release, float(np.ptp(hidden)))
-    known = KnownNeighbours(release.bags, hidden, shown, usable, reader, rng)
-    guesses = {"redrawn": known.redrawn(trials, noise), "as published": known.published()}
+    guesses = guesses_by_neighbours(release, values, usable, trials=trials, rng=rng, noise=noise)
     attacks = [
         _attack(
             f"neighbours known, {name}",

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise._types import AnyArray, IntArray
+from bagwise._types import AnyArray
 from bagwise.errors import TableError
 from bagwise.release.release import Release
 from bagwise.rows.columns import without_dictionary
@@ -41,21 +41,15 @@ def labels_of_rows(release: Release, source: Any) -> tuple[AnyArray, AnyArray]:
         values = label_vector(table, made.label)
         bounds = release.certificate.clipped_to
         values = values if bounds is None else np.clip(values, *bounds)
-    place = _by_id(release, table) if made.id else None
-    if place is not None:
-        return values[place], np.ones(place.size, dtype=bool)
-    return _by_features(release, table, values)
-
-
-def _by_id(release: Release, table: pa.Table) -> IntArray:
-    name = str(release.provenance.id)
-    if name not in table.column_names:
-        raise TableError(f"the table of labels lacks the id {name!r} of the release.")
-    theirs = without_dictionary(table[name])
-    places = pc.index_in(release.instances[name].cast(theirs.type), value_set=theirs)
+    if not made.id:
+        return _by_features(release, table, values)
+    if made.id not in table.column_names:
+        raise TableError(f"the table of labels lacks the id {made.id!r} of the release.")
+    theirs = without_dictionary(table[made.id])
+    places = pc.index_in(release.instances[made.id].cast(theirs.type), value_set=theirs)
     if places.null_count:
         raise TableError("some ids of the release are not in the table of labels.")
-    return np.asarray(places.to_numpy(), dtype=np.int64)
+    return values[places.to_numpy()], np.ones(len(places), dtype=bool)
 
 
 def _by_features(release: Release, table: pa.Table, values: AnyArray) -> tuple[AnyArray, AnyArray]:
@@ -70,17 +64,12 @@ def _by_features(release: Release, table: pa.Table, values: AnyArray) -> tuple[A
         )
     matched = np.empty_like(values)
     matched[my_order] = values[their_order]
-    _, group = np.unique(mine, return_inverse=True)
-    bags = release.bags.index
-    low, high = np.full(group.max() + 1, bags.max() + 1), np.full(group.max() + 1, -2)
-    np.minimum.at(low, group, bags)
-    np.maximum.at(high, group, bags)
-    smallest, largest = np.full(low.size, np.inf), np.full(low.size, -np.inf)
-    np.minimum.at(smallest, group, matched)
-    np.maximum.at(largest, group, matched)
+    _, first, group = np.unique(mine, return_index=True, return_inverse=True)
     # Rows that look alike but are in different bags are told apart only if it makes no difference.
-    certain = (low == high) | (smallest == largest)
-    return matched, certain[group]
+    of_bags, of_labels = (
+        np.bincount(group, weights=of != of[first[group]]) for of in (release.bags.index, matched)
+    )
+    return matched, ((of_bags == 0) | (of_labels == 0))[group]
 
 
 def _keys(release: Release, table: pa.Table) -> AnyArray:

@@ -9,8 +9,7 @@ prove privacy; it can disprove it.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +21,8 @@ from bagwise.privacy.mechanisms import Draw, Mechanism
 from bagwise.rng import NoiseSource, SecureNoise
 
 Verdict = Literal["refuted", "not refuted", "not tested"]
+
+_NOT_TESTED: Verdict = "not tested"
 
 USUAL_DELTA = 1e-6
 """At which a mechanism's epsilon is told where a certificate promises nothing."""
@@ -76,52 +77,34 @@ def audit_events(
     noise = source or SecureNoise()
     pairs = [event.neighbours(noise) for event in events]
     each = alpha / max(1, sum(map(len, pairs)))
-    return [
-        _audit_one(event, pair, delta=delta, draws=draws, alpha=each)
-        for event, pair in zip(events, pairs, strict=True)
-    ]
+    audits = []
+    for event, worst in zip(events, pairs, strict=True):
+        at = delta if event.pure_epsilon is None else 0.0
+        claimed = total_epsilon([event], at) if event.pure_epsilon is None else event.epsilon
+        found = [audit(*pair, delta=at, draws=draws, alpha=each).epsilon for pair in worst]
+        shown, verdict = max(found, default=None), _NOT_TESTED
+        if shown is not None:
+            verdict = "refuted" if shown > claimed else "not refuted"
+        audits.append(
+            MechanismAudit(
+                kind=event.kind,
+                hides=event.hides,
+                claimed=claimed if math.isfinite(claimed) else None,
+                delta=at,
+                shown=shown,
+                verdict=verdict,
+                draws=draws if found else 0,
+            )
+        )
+    return audits
 
 
-def _audit_one(
-    event: Mechanism,
-    pairs: Sequence[tuple[Draw, Draw]],
-    *,
-    delta: float,
-    draws: int,
-    alpha: float,
-) -> MechanismAudit:
-    pure = event.pure_epsilon
-    at = delta if pure is None else 0.0
-    claimed = total_epsilon([event], delta) if pure is None else float(pure)
-    shown = max(
-        (audit(*pair, delta=at, draws=draws, alpha=alpha).epsilon for pair in pairs), default=None
-    )
-    verdict: Verdict = "not tested"
-    if shown is not None:
-        verdict = "refuted" if shown > claimed else "not refuted"
-    return MechanismAudit(
-        kind=event.kind,
-        hides=event.hides,
-        claimed=claimed if math.isfinite(claimed) else None,
-        delta=at,
-        shown=shown,
-        verdict=verdict,
-        draws=0 if shown is None else draws,
-    )
-
-
-@dataclass(frozen=True)
-class Audit:
+class Audit(NamedTuple):
     """The result of the attack.
 
-    Attributes
-    ----------
-    epsilon : float
-        With confidence 1 - alpha the mechanism is not (less than this, delta)-private.
-    threshold : float
-        The attacker says "first data set" above it.
-    hits, false_alarms : float
-        Shares of such guesses on the first and on the second data set.
+    With confidence 1 - alpha the mechanism is not (less than `epsilon`, delta)-private. The
+    attacker says "first data set" above the threshold; `hits` and `false_alarms` are the shares of
+    such guesses on the first and on the second.
     """
 
     epsilon: float

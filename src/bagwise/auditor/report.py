@@ -13,6 +13,12 @@ from bagwise.files.records import Record, read_record, to_plain
 from bagwise.release.release import Release
 from bagwise.verifier import verify
 
+_WORDS: dict[Colour, str] = {
+    "red": "labels of single rows can be read from this release.",
+    "green": "no attack got beyond what is claimed. That proves nothing; it failed to refute.",
+    "amber": "not everything could be tested, or too little of it to tell.",
+}
+
 
 class MechanismAudits(Record, frozen=True):
     """The audits of all mechanisms, and the confidence with which their bounds hold together."""
@@ -53,18 +59,13 @@ class AuditReport(Record, frozen=True):
         inference: LabelInference | None = None,
     ) -> Self:
         """Put the parts together; `alpha` is the chance that a bound on mechanisms is wrong."""
+        verdicts = {one.verdict for one in audits}
         private = recomputed is None or recomputed["epsilon"] is not None
-        tested = all(one.verdict != "not tested" for one in audits)
-        colour: Colour = "green" if private and tested else "amber"
+        colour: Colour = "green" if private and "not tested" not in verdicts else "amber"
         if inference is not None:
             colour = inference.colour
-        verdict = {
-            "red": "labels of single rows can be read from this release.",
-            "green": "no attack got beyond what is claimed. That proves nothing; it failed to "
-            "refute.",
-            "amber": "not everything could be tested, or too little of it to tell.",
-        }[colour]
-        if any(one.verdict == "refuted" for one in audits):
+        verdict = _WORDS[colour]
+        if "refuted" in verdicts:
             colour, verdict = "red", "a mechanism spends more than it claims."
         return cls(
             colour=colour,
@@ -160,9 +161,8 @@ def audit(
     'green'
     """
     verification, certificate = verify(path)
-    delta = USUAL_DELTA
-    if certificate is not None and certificate.is_private:
-        delta = certificate.delta or 0.0
+    promised = None if certificate is None else certificate.delta
+    delta = USUAL_DELTA if promised is None else promised
     inference = None
     if labels is not None:
         if not Path(path).is_dir():

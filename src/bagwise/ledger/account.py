@@ -134,7 +134,25 @@ def open_account(
         That it promises.
     """
     ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-    _check_request(ledger, unit=unit, private=private)
+    if not private:
+        raise BudgetError(
+            f"a NOT PRIVATE request cannot be charged to the ledger {ledger.path}, since its cost "
+            "has no limit. Set an epsilon, or leave out the ledger (--ledger, BAGWISE_LEDGER)."
+        )
+    if ledger.chosen_by == "label":
+        raise BudgetError(
+            "the rows were chosen by their labels, so the choice itself reveals labels, and no "
+            "noise hides that. Use the whole table, or rows chosen by public data."
+        )
+    if unit != ledger.terms.unit:
+        mine, theirs = (
+            "each row by itself" if one is None else f"unit {one!r}"
+            for one in (ledger.terms.unit, unit)
+        )
+        raise LedgerError(
+            f"the ledger {ledger.path} protects {mine}, but the request "
+            f"protects {theirs}. Use the ledger's unit (--unit)."
+        )
     key, terms = ledger.store.key, ledger.terms
     subset = None
     if ledger.chosen_by == "public":
@@ -167,28 +185,6 @@ def open_account(
         n_rows=rows.num_rows,
         n_bytes=copies * rows.n_bytes([name for name in rows.column_names if name != label]),
     )
-
-
-def _check_request(ledger: Ledger, *, unit: str | None, private: bool) -> None:
-    if not private:
-        raise BudgetError(
-            f"a NOT PRIVATE request cannot be charged to the ledger {ledger.path}, since its cost "
-            "has no limit. Set an epsilon, or leave out the ledger (--ledger, BAGWISE_LEDGER)."
-        )
-    if ledger.chosen_by == "label":
-        raise BudgetError(
-            "the rows were chosen by their labels, so the choice itself reveals labels, and no "
-            "noise hides that. Use the whole table, or rows chosen by public data."
-        )
-    if unit != ledger.terms.unit:
-        mine, theirs = (
-            "each row by itself" if one is None else f"unit {one!r}"
-            for one in (ledger.terms.unit, unit)
-        )
-        raise LedgerError(
-            f"the ledger {ledger.path} protects {mine}, but the request "
-            f"protects {theirs}. Use the ledger's unit (--unit)."
-        )
 
 
 def _plain(value: Any) -> Any:

@@ -251,28 +251,22 @@ class PrivacyFilter:
         if not costs:
             return 0.0
         pure = [cost.pure for cost in costs if cost.pure is not None]
-        found = [float(sum(pure)) if len(pure) == len(costs) else math.inf]
-        if self.delta > 0:
-            found += [self._gaussian(costs), self._renyi(costs)]
+        found = [float(sum(pure))] if len(pure) == len(costs) else [math.inf]
         if len(costs) == 1:
             found.append(costs[0].alone(self.delta))
+        if self.delta == 0:
+            return min(found)
+        squares = [cost.mu_square for cost in costs if cost.mu_square is not None]
+        if len(squares) == len(costs) and math.isfinite(square := math.fsum(squares)):
+            found.append(gaussian_epsilon(self.delta * _HALF, math.sqrt(square) * _UPWARDS))
+        if math.fsum(cost.beyond for cost in costs) <= self.delta * _HALF * _BEYOND:
+            divergence = math.fsum(cost.renyi for cost in costs) * _UPWARDS
+            found.append(max(0.0, divergence + self._conversion(self.order)))
         return min(found)
 
     def admits(self, costs: Sequence[Cost]) -> bool:
         """Return whether all of this fits the budget; the last cost is that of the new request."""
         return self.total(costs) <= self.epsilon * (1 + TOLERANCE)
-
-    def _gaussian(self, costs: Sequence[Cost]) -> float:
-        squares = [cost.mu_square for cost in costs if cost.mu_square is not None]
-        if len(squares) < len(costs) or not math.isfinite(square := math.fsum(squares)):
-            return math.inf
-        return gaussian_epsilon(self.delta * _HALF, math.sqrt(square) * _UPWARDS)
-
-    def _renyi(self, costs: Sequence[Cost]) -> float:
-        if math.fsum(cost.beyond for cost in costs) > self.delta * _HALF * _BEYOND:
-            return math.inf
-        divergence = math.fsum(cost.renyi for cost in costs) * _UPWARDS
-        return max(0.0, divergence + self._conversion(self.order))
 
     def what_fits(self, spent: Sequence[Cost], *, delta: float = 0.0) -> tuple[float, float]:
         """Return the largest epsilon that still fits: without a delta, and with Gaussian noise.
@@ -285,28 +279,22 @@ class PrivacyFilter:
         (0.25, 0.0)
         """
 
-        def fits(cost: Callable[[float], Cost]) -> float:
-            return _largest(lambda size: self.admits([*spent, cost(size)]), self.epsilon)
+        def largest(cost: Callable[..., Cost]) -> float:
+            low, high = 0.0, self.epsilon
+            while self.admits([*spent, cost(high, order=self.order)]):
+                high *= 2
+            for _ in range(60):
+                middle = (low + high) / 2
+                fits = self.admits([*spent, cost(middle, order=self.order)])
+                low, high = (middle, high) if fits else (low, middle)
+            return low
 
-        order = self.order
         least = self.epsilon / 1000
-        pure = _rounded_down(fits(lambda epsilon: Cost.of_pure(epsilon, order=order)), least)
+        pure = _rounded_down(largest(Cost.of_pure), least)
         if delta == 0 or self.delta == 0:
             return pure, 0.0
-        mu = fits(lambda mu: Cost.of_gaussian(mu, order=order))
+        mu = largest(Cost.of_gaussian)
         return pure, _rounded_down(gaussian_epsilon(delta, mu), least) if mu > 0 else 0.0
-
-
-def _largest(fits: Callable[[float], bool], above: float) -> float:
-    """Return the largest size that fits, on the fitting side; `above` is a guess."""
-    high = above
-    while fits(high):
-        high *= 2
-    low = 0.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
 
 
 def _rounded_down(value: float, least: float) -> float:

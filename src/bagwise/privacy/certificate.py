@@ -3,6 +3,7 @@
 import importlib.resources
 import json
 import math
+import operator
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,18 +16,8 @@ from bagwise._printable import printable
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
 from bagwise.errors import BoundsError, CertificateError, MissingExtraError, shielded
 from bagwise.files.records import closed_schemas, to_plain
-from bagwise.privacy.accounting import (
-    group_epsilon,
-    privacy_curve,
-    total_delta,
-    total_epsilon,
-)
-from bagwise.privacy.circumstances import (
-    Circumstance,
-    Mark,
-    circumstances_from_json,
-    exact,
-)
+from bagwise.privacy.accounting import group_epsilon, privacy_curve, total_delta, total_epsilon
+from bagwise.privacy.circumstances import Circumstance, Mark, circumstances_from_json, exact
 from bagwise.privacy.curves import MEANINGLESS_EPSILON
 from bagwise.privacy.mechanisms import (
     Mechanism,
@@ -35,15 +26,7 @@ from bagwise.privacy.mechanisms import (
     mechanism_to_json,
     mechanisms_from_json,
 )
-from bagwise.privacy.private_range import (
-    OF_LABELS,
-    WITHIN_FOUND,
-    is_choice,
-    is_limit,
-    is_range,
-    limit_prices,
-    range_prices,
-)
+from bagwise.privacy.private_range import is_choice, is_limit, is_range, search_prices
 from bagwise.privacy.promise import check_limits
 from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.rows.labels import Bounds, check_bounds
@@ -62,6 +45,7 @@ GROUPS = (2, 5, 10)
 _ROW_UNIT = "one row's label"
 _SEARCHES = ("bounds", "range", "limit")
 _MARK = get_type_hints(Mark)
+_ASKED = ("asked_epsilon", "asked_delta")
 
 
 @dataclass(frozen=True)
@@ -129,10 +113,8 @@ class Certificate:
         """The epsilon and delta that were asked for; None when nothing is promised."""
         if self.epsilon is None or self.delta is None:
             return None
-        return (
-            self.epsilon if self.asked_epsilon is None else self.asked_epsilon,
-            self.delta if self.asked_delta is None else self.asked_delta,
-        )
+        epsilon, delta = self.asked_epsilon, self.asked_delta
+        return self.epsilon if epsilon is None else epsilon, self.delta if delta is None else delta
 
     @property
     def spends_less(self) -> str | None:
@@ -264,22 +246,17 @@ class Certificate:
                 check_bounds(self.bounds)
             except BoundsError as error:
                 raise CertificateError(f"the certificate has impossible bounds: {error}") from None
-        possible = self.epsilon is None or 0 < self.epsilon <= MEANINGLESS_EPSILON
-        if not possible or not (self.delta is None or 0 <= self.delta < 1):
-            raise CertificateError("the certificate names an impossible epsilon or delta.")
-        if self.asked is None:
-            if not self.asked_epsilon is self.asked_delta is None:
-                raise CertificateError("the certificate was asked for privacy and promises none.")
-            return
-        epsilon, delta = self.asked
-        if not (0 < epsilon <= MEANINGLESS_EPSILON and 0 <= delta < 1):
-            raise CertificateError("the certificate was asked for an impossible epsilon or delta.")
-        if (
-            self.epsilon is None
-            or self.delta is None
-            or epsilon < self.epsilon
-            or delta < self.delta
-        ):
+        asked = (self.asked_epsilon, self.asked_delta)
+        for epsilon, delta in ((self.epsilon, self.delta), asked):
+            possible = epsilon is None or 0 < epsilon <= MEANINGLESS_EPSILON
+            if not possible or not (delta is None or 0 <= delta < 1):
+                raise CertificateError("the certificate names an impossible epsilon or delta.")
+        if (self.epsilon is None) != (self.delta is None):
+            raise CertificateError("the certificate contradicts itself about being private.")
+        if self.asked is None and asked != (None, None):
+            raise CertificateError("the certificate was asked for privacy and promises none.")
+        promised = (self.epsilon or 0.0, self.delta or 0.0)
+        if self.asked and any(map(operator.lt, self.asked, promised)):
             raise CertificateError("the certificate promises less than what it was asked for.")
 
     def check(self) -> None:
@@ -291,8 +268,6 @@ class Certificate:
                 raise CertificateError(f"event {type(event).__name__} is not registered.")
             event.check(self.range_of(event))
         self._check_units()
-        if (self.epsilon is None) != (self.delta is None):
-            raise CertificateError("the certificate contradicts itself about being private.")
         if self.epsilon is None or self.delta is None:
             known = (SecureNoise.name, SimulatedNoise.name) if self.events else ("none",)
             if self.noise_source not in known:
@@ -353,30 +328,23 @@ class Certificate:
         low, high = self.tightened or bounds
         left, found = math.inf if self.asked is None else self.asked[0], False
         for event in searches:
-            paid, own = event.epsilon, event.unit_rows
             if event.hides == "bounds":
-                prices = range_prices(left, None, n_rows=n_rows, unit_rows=rows)[:1]
-                possible = own == rows and is_choice(bounds)
-                found = True
+                found = possible = is_choice(bounds)
             elif event.hides == "range":
-                known = None if found else bounds
-                prices = range_prices(left, known, n_rows=n_rows, unit_rows=rows)
-                terms = WITHIN_FOUND if found else OF_LABELS
-                possible = own == rows and is_range(
-                    (low, high), bounds, n_values=n_rows, event=event, terms=terms
-                )
+                chosen = (low, high)
+                possible = is_range(chosen, bounds, n_values=n_rows, event=event, found=found)
             else:
-                prices = limit_prices(left, n_rows=n_rows, unit_rows=rows)
-                possible = own == rows and (
-                    self.limit is None
-                    or is_limit(self.limit, (high - low) / 2, n_values=n_rows, event=event)
+                possible = self.limit is None or is_limit(
+                    self.limit, (high - low) / 2, n_values=n_rows, event=event
                 )
-            if not possible:
+            if event.unit_rows != rows or not possible:
                 raise CertificateError(f"no search ends with the {event.hides} that is named.")
-            near = (math.isclose(paid, price, rel_tol=1e-9) for price in prices)
+            known = None if found else bounds
+            prices = search_prices(event.hides, left, known, n_rows=n_rows, unit_rows=rows)
+            near = (math.isclose(event.epsilon, price, rel_tol=1e-9) for price in prices)
             if self.asked is not None and not any(near):
                 raise CertificateError(f"no search for a {event.hides} costs what this one did.")
-            left -= paid
+            left -= event.epsilon
             if not left > 0:
                 raise CertificateError("the certificate spends more on searches than was asked.")
 
@@ -409,12 +377,12 @@ class Certificate:
             return True
         if self.epsilon is None or self.delta is None:
             return False
-        if max_epsilon is not None and max_delta is not None:
+        if max_epsilon is None:
+            return max_delta is None or self.delta <= max_delta
+        if max_delta is not None:
             return total_delta(self.events, max_epsilon) <= max_delta
-        if max_epsilon is not None:
-            meaningful = n_rows is None or self.delta <= 1 / n_rows
-            return meaningful and self.epsilon <= max_epsilon
-        return max_delta is not None and self.delta <= max_delta
+        meaningful = n_rows is None or self.delta <= 1 / n_rows
+        return meaningful and self.epsilon <= max_epsilon
 
     def dp_events(self) -> list[Any]:
         """Return the events as those of Google's dp-accounting, for people who account with it.
@@ -438,8 +406,7 @@ class Certificate:
             "private": self.is_private,
             "epsilon": self.epsilon,
             "delta": self.delta,
-            "asked_epsilon": None if self.asked is None else self.asked[0],
-            "asked_delta": None if self.asked is None else self.asked[1],
+            **dict(zip(_ASKED, self.asked or (None, None), strict=True)),
             "neighbouring": f"{self.protected} may be anything else{self._where}",
             "unit": self.unit,
             "unit_rows": self.unit_rows,
@@ -475,14 +442,8 @@ class Certificate:
             lambda: cls(
                 events=mechanisms_from_json(entry["events"]),
                 circumstances=circumstances_from_json(entry["circumstances"]),
-                mark=None
-                if entry["id"] is None
-                else Mark(*(msgspec.convert(entry[name], kind) for name, kind in _MARK.items())),
-                **{
-                    name: msgspec.convert(entry[name], kind)
-                    for name, kind in get_type_hints(cls).items()
-                    if name not in ("events", "circumstances", "mark")
-                },
+                mark=None if entry["id"] is None else Mark(**_converted(entry, _MARK)),
+                **_converted(entry, get_type_hints(cls), but=("events", "circumstances", "mark")),
             ),
             CertificateError("the certificate is damaged: a field is missing or malformed."),
         )
@@ -550,10 +511,16 @@ def promised_in(headline: str) -> tuple[float, float] | None:
     return (float(found[1]), float(found[2])) if found else None
 
 
+def _converted(
+    entry: Mapping[str, Any], kinds: Mapping[str, Any], but: Collection[str] = ()
+) -> dict[str, Any]:
+    return {name: msgspec.convert(entry[name], kinds[name]) for name in kinds if name not in but}
+
+
 def _spent(events: Sequence[Mechanism], hides: str) -> str:
     """Return the epsilon of the events that hide this, as text; empty if there are none."""
-    found = [event.pure_epsilon for event in events if event.hides == hides]
-    return f"{float(sum(one for one in found if one is not None)):.3g}" if found else ""
+    found = [event.pure_epsilon or 0 for event in events if event.hides == hides]
+    return f"{float(sum(found)):.3g}" if found else ""
 
 
 def _same(mine: Any, theirs: Any) -> bool:

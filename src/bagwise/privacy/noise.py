@@ -87,14 +87,8 @@ def noisy_bag_labels(
     source: NoiseSource,
     bounds: Bounds = (0.0, 1.0),
     classes: int = 0,
-    predictions: FloatArray | None = None,
 ) -> FloatArray:
-    """Return noisy bag labels, as `event` describes; of residuals, if predictions are given."""
-    query, expected = event.query, None
-    if predictions is None:
-        measured = query.measure(labels, bounds, classes)
-    else:
-        measured, expected = centred_steps(labels, predictions, bounds=bounds, step=event.grid_step)
-    told = tell(measured, query.combine, bags, lambda among: pick_rows(among, source))
-    known = 0 if expected is None else bags.sum(expected)
-    return event.hide(told, bags.sizes, low=bounds[0], source=source, expected=known)
+    """Return noisy bag labels, as `event` describes."""
+    measured = event.query.measure(labels, bounds, classes)
+    told = tell(measured, event.query.combine, bags, lambda among: pick_rows(among, source))
+    return event.hide(told, bags.sizes, low=bounds[0], source=source)

@@ -228,7 +228,11 @@ class Designs:
         basis = linalg.block_diag(1.0, columns.axes.vectors / np.sqrt(columns.axes.values))
         one = np.eye(basis.shape[1])
         center, spread = columns.mean, columns.axes.spread
-        dropped = _dependent(columns, self._names)
+        dropped: tuple[str, ...] = ()
+        if columns.axes.rank < len(self._names):
+            correlation = columns.axes.units[:, None] * columns.covariance * columns.axes.units
+            _, _, pivots = linalg.qr(correlation, pivoting=True)
+            dropped = tuple(self._names[j] for j in sorted(pivots[columns.axes.rank :]))
         start = ModelDesign(center, spread, basis, one, one, 0, dropped, norm, even=self._even)
         # Small matrices by the thousand: threads for each of them wait longer than they work.
         with threadpool_limits(1):
@@ -294,7 +298,8 @@ class _WhiteRows:
 def _strengths(
     block: FloatArray, *, design: ModelDesign, white: Callable[[FloatArray], FloatArray]
 ) -> FloatArray:
-    return _brought(white(block) @ design.mix.T, design.norm)
+    mixed = white(block) @ design.mix.T
+    return _brought(_directions(mixed, design.norm), mixed)
 
 
 def _jacobian(
@@ -390,8 +395,7 @@ def release_statistics(
 ) -> NoisyStatistics:
     """Return the statistics with noise; everything after the noise is post-processing."""
     low, high = bounds
-    to_steps = partial(_centred_steps, bounds=bounds, step=event.grid_step)
-    exact = _integer_statistics(X, labels, design, to_steps)
+    exact = exact_statistics(X, labels, design=design, bounds=bounds, step=event.grid_step)
     noisy = np.asarray(event.grid_step * event.law.hide(exact, source), dtype=np.float64)
     unit = 4 * (high - low) / SQUARE_EIGHTHS[design.norm]  # h / k
     return NoisyStatistics(
@@ -403,6 +407,33 @@ def release_statistics(
     )
 
 
+def exact_statistics(
+    X: FloatArray, labels: AnyArray | None, *, design: ModelDesign, bounds: Bounds, step: float
+) -> IntArray:
+    """Return sum_i b_i y_i, and the squares after it, in label steps.
+
+    Sums are exact before they are rounded to steps. A block fits 53 bits, and blocks are added up
+    in integers of any length, so that there may be any number of rows.
+    """
+    work = partial(_of_block, design=design, bounds=bounds, step=step)
+    blocks = over_blocks(X, work, operator.add, labels)
+    *sums, square = sum(blocks, np.zeros(design.rank + 1, object))
+    half = 1 << (_COLUMN_BITS - 1)
+    rounded = [(each + half) >> _COLUMN_BITS for each in sums]  # to the nearest step
+    return np.array([*rounded, square], dtype=np.int64)
+
+
+def _of_block(
+    block: FloatArray, labels: FloatArray, *, design: ModelDesign, bounds: Bounds, step: float
+) -> AnyArray:
+    # From the middle of the bounds, which is public: half the range, half the bias.
+    steps = labels_to_steps(labels, bounds=bounds, step=step) - _HALF
+    sums = steps @ _integer_columns(block, design)
+    # k y^2 / h for labels y in steps, h being half the range, to the nearest step
+    squares = (SQUARE_EIGHTHS[design.norm] * steps**2 + 4 * _HALF) // (8 * _HALF)
+    return np.array([*sums.tolist(), int(squares.sum())], dtype=object)  # whole, of any length
+
+
 def best_share(design: ModelDesign, *, n_rows: int, bag_size: int) -> float:
     """Return the share of the budget for the model that minimises the error of instance loss.
 
@@ -411,28 +442,16 @@ def best_share(design: ModelDesign, *, n_rows: int, bag_size: int) -> float:
     with the square of its epsilon. With f a share of epsilon, ``a/f^2 + b/(1-f)^2`` is least at
     ``f = cbrt(a) / (cbrt(a) + cbrt(b))``.
     """
-    model, bags = _instance_error(design, n_rows=n_rows, bag_size=bag_size)
     root = math.sqrt if design.norm == "L2" else math.cbrt
-    a, b = root(model), root(bags)
+    a, b = map(root, error_factors(design, n_rows=n_rows, bag_size=bag_size))
     return min(0.99, max(0.01, a / (a + b)))
 
 
-def instance_error(
-    design: ModelDesign, *, n_rows: int, bag_size: int, model_sd: float, sum_sd: float
-) -> float:
-    """Return the approximate error of instance loss on bags sorted by a private model.
+def error_factors(design: ModelDesign, *, n_rows: int, bag_size: int) -> tuple[float, float]:
+    """Return how much the variance of either noise adds to the error of instance loss: a and b.
 
-    `model_sd` is the noise on each statistic of the model, `sum_sd` that on the sum of a bag; the
-    error is in the square of their unit.
-    """
-    model, bags = _instance_error(design, n_rows=n_rows, bag_size=bag_size)
-    return model * model_sd**2 + bags * sum_sd**2
-
-
-def _instance_error(design: ModelDesign, *, n_rows: int, bag_size: int) -> tuple[float, float]:
-    """Return how much the variances of both kinds of noise count, a and b.
-
-    a is for the directions that the model got wrong, b for the noise on the bags.
+    Bags are sorted by a private model. a is that of the noise on each of its statistics, for the
+    directions that the model got wrong; b that of the noise on the sum of a bag.
     """
     d = max(1, design.rank - 1)
     shrunk = (1 - 1 / bag_size) ** 2 * (d - 1) / d * design.privacy_trace
@@ -445,16 +464,6 @@ def _white(block: FloatArray, design: ModelDesign) -> FloatArray:
     return np.asarray(np.column_stack([np.ones(scaled.shape[0]), scaled]) @ design.basis)
 
 
-def _dependent(columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
-    """Name the features that a pivoted factorisation finds to be dependent."""
-    axes = columns.axes
-    if axes.rank == len(names):
-        return ()
-    correlation = axes.units[:, None] * columns.covariance * axes.units
-    _, _, pivots = linalg.qr(correlation, pivoting=True)
-    return tuple(names[j] for j in sorted(pivots[axes.rank :]))
-
-
 def unit_columns(block: FloatArray, design: ModelDesign) -> tuple[FloatArray, FloatArray]:
     """Return the coordinates z_i, and the columns b_i, of the rows of a block."""
     Z = _white(block, design)
@@ -465,7 +474,7 @@ def _columns_of(Z: FloatArray, design: ModelDesign) -> FloatArray:
     mixed = Z @ design.mix.T
     columns = _directions(mixed, design.norm)
     if design.shortest > 0:
-        columns *= np.minimum(1.0, _brought(mixed, design.norm) / design.shortest)[:, None]
+        columns *= np.minimum(1.0, _brought(columns, mixed) / design.shortest)[:, None]
     return columns
 
 
@@ -486,57 +495,9 @@ def _directions(mixed: FloatArray, norm: Norm) -> FloatArray:
     return np.asarray(unit)
 
 
-def _brought(mixed: FloatArray, norm: Norm) -> FloatArray:
-    """Return the contribution b'c of each row c = G z."""
-    squares = mixed**2
-    length = squares.sum(axis=1)
-    if norm == "L2":
-        return np.asarray(np.sqrt(length))
-    cubes = (squares * np.abs(mixed)).sum(axis=1)
-    strength = np.divide(cubes, length, out=np.zeros_like(cubes), where=cubes > 0)
-    return np.asarray(strength)
-
-
-def _integer_statistics(
-    X: FloatArray,
-    labels: AnyArray | None,
-    design: ModelDesign,
-    to_steps: Callable[[FloatArray], IntArray] = np.asarray,
-) -> IntArray:
-    """Return sum_i b_i y_i, and the squares after it, in label steps.
-
-    Sums are exact before they are rounded to steps. A block fits 53 bits, and blocks are added up
-    in integers of any length, so that there may be any number of rows.
-    """
-    work = partial(_statistics_of_block, design=design, to_steps=to_steps)
-    *total, square = sum(
-        over_blocks(X, work, operator.add, labels), np.zeros(design.rank + 1, object)
-    )
-    half = 1 << (_COLUMN_BITS - 1)
-    rounded = [(each + half) >> _COLUMN_BITS for each in total]  # to the nearest step
-    return np.array([*rounded, square], dtype=np.int64)
-
-
-def _statistics_of_block(
-    block: FloatArray,
-    labels: FloatArray,
-    *,
-    design: ModelDesign,
-    to_steps: Callable[[FloatArray], IntArray],
-) -> AnyArray:
-    steps = to_steps(labels)
-    sums = steps @ _integer_columns(block, design)
-    # k y^2 / h for labels y in steps, h being half the range, to the nearest step
-    squares = (SQUARE_EIGHTHS[design.norm] * steps**2 + 4 * _HALF) // (8 * _HALF)
-    return np.array([*sums.tolist(), int(squares.sum())], dtype=object)  # whole, of any length
-
-
-def _centred_steps(labels: FloatArray, *, bounds: Bounds, step: float) -> IntArray:
-    """Return labels in steps from the middle of the bounds, which is public.
-
-    Half the range, half the bias.
-    """
-    return np.asarray(labels_to_steps(labels, bounds=bounds, step=step) - _HALF)
+def _brought(columns: FloatArray, mixed: FloatArray) -> FloatArray:
+    """Return the contribution b'c of each row."""
+    return np.asarray((columns * mixed).sum(axis=1))
 
 
 def _sensitivity_steps(X: FloatArray, design: ModelDesign) -> int:

@@ -64,8 +64,14 @@ class Terms:
 OF_LABELS = Terms(price=0.0025, most=0.025)
 """Labels that are clipped are large ones that a model should learn of."""
 
-WITHIN_FOUND = Terms(price=0.0025, most=0.0075)
-"""Bounds that were found privately are nearly as tight as can be, and rare labels stay rare."""
+
+def terms_of(found: bool) -> Terms:
+    """Return the terms of a range.
+
+    Bounds that were found privately are nearly as tight as can be, and rare labels stay rare.
+    """
+    return dataclasses.replace(OF_LABELS, most=0.0075) if found else OF_LABELS
+
 
 OF_LEFTOVERS = Terms(price=0.005, most=0.05)
 """What a model leaves of labels is noise for the most part, and clipping it does less harm."""
@@ -258,14 +264,11 @@ def range_epsilon(
 ) -> float:
     """Return the part of the remaining epsilon that bounds, or a range within them, may cost.
 
-    The share is as small as the number of rows allows: counts need an epsilon that does not depend
-    on the promise. It is a `part` of what searches may cost at most; None where it is asked for.
+    It is a `part` of what searches may cost at most; None where it is asked for.
     """
     least, most = RANGE_SHARES
-    if part is not None:
-        most = part * most_share(left)
-    enough = looks_for_range(bounds) * unit_rows / (RESOLUTION * n_rows)
-    return min(most, max(min(least, most), enough / left)) * left
+    most = most if part is None else part * most_share(left)
+    return _share(left, least, most, looks_for_range(bounds) * unit_rows, n_rows) * left
 
 
 def limit_share(left: float, *, n_rows: int, unit_rows: int, asked: bool) -> float:
@@ -273,19 +276,26 @@ def limit_share(left: float, *, n_rows: int, unit_rows: int, asked: bool) -> flo
     least, most = LIMIT_SHARES
     if not asked:
         least, most = LIMIT_PART * MOST_SHARE / 2, LIMIT_PART * most_share(left)
-    return min(most, max(min(least, most), unit_rows / (RESOLUTION * n_rows) / left))
+    return _share(left, least, most, unit_rows, n_rows)
 
 
-def range_prices(left: float, bounds: Bounds | None, *, n_rows: int, unit_rows: int) -> list[float]:
-    """Return every epsilon that a search for a range may cost."""
+def _share(left: float, least: float, most: float, moved: int, n_rows: int) -> float:
+    """Return as small a share as the number of rows allows.
+
+    Counts that move by so many need an epsilon that does not depend on the promise.
+    """
+    return min(most, max(min(least, most), moved / (RESOLUTION * n_rows) / left))
+
+
+def search_prices(
+    of: str, left: float, bounds: Bounds | None, *, n_rows: int, unit_rows: int
+) -> list[float]:
+    """Return every epsilon that a search for bounds, a range or a limit may cost."""
     rows = {"n_rows": n_rows, "unit_rows": unit_rows}
-    return [range_epsilon(left, bounds, part=part, **rows) for part in (None, 1.0, RANGE_PART)]
-
-
-def limit_prices(left: float, *, n_rows: int, unit_rows: int) -> list[float]:
-    """Return every epsilon that a search for a limit may cost."""
-    rows = {"n_rows": n_rows, "unit_rows": unit_rows}
-    return [left * limit_share(left, asked=asked, **rows) for asked in (True, False)]
+    if of == "limit":
+        return [left * limit_share(left, asked=asked, **rows) for asked in (True, False)]
+    parts = (None,) if of == "bounds" else (None, 1.0, RANGE_PART)
+    return [range_epsilon(left, bounds, part=part, **rows) for part in parts]
 
 
 def most_share(epsilon: float) -> float:
@@ -329,7 +339,7 @@ def tightened(
     *,
     event: Mechanism,
     source: NoiseSource,
-    terms: Terms = OF_LABELS,
+    found: bool = False,
 ) -> Bounds:
     """Return a range within the bounds that few values exceed, as `event` says.
 
@@ -341,6 +351,8 @@ def tightened(
     ----------
     values : (n,) floats
         Secret. Values outside the bounds count as if they were on them.
+    found : bool
+        Whether the bounds were found privately.
 
     Examples
     --------
@@ -352,7 +364,7 @@ def tightened(
     >>> low, 15_000 < high < 60_000
     (0.0, True)
     """
-    lattice = Lattice(values.size, event.epsilon, event.unit_rows, terms)
+    lattice = Lattice(values.size, event.epsilon, event.unit_rows, terms_of(found))
     return _range_by(
         lambda one, distance, largest: one.narrowed(values, distance, largest, source),
         bounds,
@@ -361,7 +373,7 @@ def tightened(
 
 
 def is_range(
-    found: Bounds, bounds: Bounds, *, n_values: int, event: Mechanism, terms: Terms = OF_LABELS
+    chosen: Bounds, bounds: Bounds, *, n_values: int, event: Mechanism, found: bool = False
 ) -> bool:
     """Tell whether `tightened` can end with this range, whatever the values are.
 
@@ -375,13 +387,13 @@ def is_range(
 
     def nearest(lattice: Lattice, distance: Distance, largest: float) -> float:
         limits = lattice.limits(largest)
-        wanted = max(abs(end - distance.origin) for end in found)
+        wanted = max(abs(end - distance.origin) for end in chosen)
         return float(limits[np.argmin(np.abs(limits - wanted))])
 
-    lattice = Lattice(n_values, event.epsilon, event.unit_rows, terms)
+    lattice = Lattice(n_values, event.epsilon, event.unit_rows, terms_of(found))
     # Powers may differ in the last digits on another machine.
     rounding = 1e-12 * max(map(abs, bounds))
-    return bool(np.allclose(found, _range_by(nearest, bounds, lattice), rtol=0.0, atol=rounding))
+    return bool(np.allclose(chosen, _range_by(nearest, bounds, lattice), rtol=0.0, atol=rounding))
 
 
 def _range_by(

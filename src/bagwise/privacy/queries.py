@@ -406,11 +406,9 @@ class RangeCounts(Query, frozen=True, tag="range-counts"):
         return {"choice": Move()}
 
 
+_OF_BAGS = (BagMeans, ClassShares, SingleLabels, BagPicks, ClassPicks)
+
 QUERIES: dict[str, type[Query]] = {
-    query.called(): query
-    for query in (
-        BagMeans, ClassShares, SingleLabels, BagPicks, ClassPicks,
-        Labels, Statistic, RangeCounts, MeanLoss,
-    )
-}  # fmt: skip
+    query.called(): query for query in (*_OF_BAGS, Labels, Statistic, RangeCounts, MeanLoss)
+}
 """All that is ever asked of labels, by name."""

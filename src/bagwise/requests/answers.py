@@ -21,8 +21,6 @@ from bagwise.privacy.noise import noisy_labels
 from bagwise.privacy.private_model import LinearScores, release_statistics
 from bagwise.privacy.private_range import (
     NARROWING,
-    OF_LABELS,
-    WITHIN_FOUND,
     Distance,
     count_beyond,
     find_bounds,
@@ -92,11 +90,11 @@ def ask_range(queries: Queries, labels: Any, budget: Budget, stage: Stages) -> B
             bounds = find_bounds(labels, budget.find_within, event=query, source=source)
         rule = rule.within(bounds, query)
     if (query := queries.range) is not None:
-        found, terms = rule.bounds, WITHIN_FOUND if rule.prior else OF_LABELS
+        within, found = rule.bounds, bool(rule.prior)
         with stage("finding a range"):
-            if not (rule.prior and found == (0.0, 1.0)):
-                found = tightened(labels, found, event=query, source=source, terms=terms)
-        rule = rule.within(found, query)
+            if not (found and within == (0.0, 1.0)):
+                within = tightened(labels, within, event=query, source=source, found=found)
+        rule = rule.within(within, query)
     return replace(budget, calibration=rule, bounds=bounds, find_within=None)
 
 

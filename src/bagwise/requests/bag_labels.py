@@ -60,7 +60,7 @@ def price_labels(
     """
     rows, counts, square = reach.rows, reach.sizes, reach.square
     if label_kind == "pick" and classes:
-        return rule.class_picks(ClassPicks(tuple(sorted(counts)), rows), classes)
+        return rule.least(ClassPicks(tuple(sorted(counts)), rows), classes=classes)
     if label_kind == "pick":
         picks = BagPicks.of(rule.bounds, [*counts, bag_size] if spent else counts, rows)
         return rule.least(picks, spent, counts=counts)

@@ -51,18 +51,17 @@ from bagwise.privacy.private_model import (
     ModelDesign,
     Norm,
     best_share,
-    instance_error,
+    error_factors,
 )
 from bagwise.privacy.private_range import (
-    OF_LABELS,
     RANGE_PART,
-    WITHIN_FOUND,
     Lattice,
     limit_share,
     looks_for_range,
     most_share,
     range_epsilon,
     suffices_for_bounds,
+    terms_of,
 )
 from bagwise.privacy.queries import BagMeans, Labels, Statistic
 
@@ -329,10 +328,10 @@ def price_range(
     if asked == "none":
         return None
     most = part if asked == "auto" else None
-    bounds, terms = (None, WITHIN_FOUND) if rule.prior else (rule.bounds, OF_LABELS)
+    bounds = None if rule.prior else rule.bounds
     epsilon = range_epsilon(rule.left, bounds, n_rows=n_rows, unit_rows=unit_rows, part=most)
     each = epsilon / looks_for_range(bounds)
-    halvings = Lattice(n_rows, each, unit_rows, terms).depth
+    halvings = Lattice(n_rows, each, unit_rows, terms_of(bool(rule.prior))).depth
     if asked == "auto" and halvings < (1 if part == 1 else FEWEST_HALVINGS):
         return None
     return noisy_choice("range", epsilon, unit_rows)
@@ -373,13 +372,10 @@ def price_scores(
             return model.error
         query = BagMeans.of(rule.bounds, rows=unit_rows, square=unit_rows**2)
         means = rule.least(query, (model.event,))
-        return instance_error(
-            model.design,
-            n_rows=n_rows,
-            bag_size=bag_size,
-            model_sd=model.event.number_sd / means.grid_step,
-            sum_sd=means.number_sd / means.grid_step,
-        )
+        factors = error_factors(model.design, n_rows=n_rows, bag_size=bag_size)
+        noises = model.event.number_sd, means.number_sd
+        each = (a * (sd / means.grid_step) ** 2 for a, sd in zip(factors, noises, strict=True))
+        return math.fsum(each)
 
     sketched = {noise: priced(designs.sketch(NORMS[noise]), noise) for noise in rule.score_noises}
     noise, *others = sketched
