@@ -13,7 +13,7 @@ from bagwise.errors import BoundsError, BudgetError, TableError
 from bagwise.privacy import private_loss
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import LOSS_STEPS
-from bagwise.privacy.private_loss import design_loss, half_width, noise_sd, release_mean_loss
+from bagwise.privacy.private_loss import design_loss, half_width, release_mean_loss
 from bagwise.privacy.units import Units
 from bagwise.rng import SimulatedNoise
 from tests.privacy.events import laplace, mean_loss
@@ -115,7 +115,7 @@ def draws():
 
 def test_it_is_right_on_average(draws):
     found, truth, event = draws
-    off = noise_sd(event, n_rows=40) / 5
+    off = (event.number_sd / 40) / 5
     assert mean_is(found, truth)
     assert not mean_is(found, truth + off)
     assert not mean_is(found, truth - off)
@@ -124,8 +124,8 @@ def test_it_is_right_on_average(draws):
 def test_the_noise_has_the_size_it_is_said_to_have(draws):
     found, truth, event = draws
     squares = (found - truth) ** 2
-    assert mean_is(squares, noise_sd(event, n_rows=40) ** 2)
-    assert not mean_is(squares, (1.3 * noise_sd(event, n_rows=40)) ** 2)
+    assert mean_is(squares, (event.number_sd / 40) ** 2)
+    assert not mean_is(squares, (1.3 * (event.number_sd / 40)) ** 2)
 
 
 def test_the_interval_covers_as_often_as_it_says(draws):

@@ -28,7 +28,7 @@ from bagwise.privacy.dispersion import (
 from bagwise.privacy.grid import LABEL_STEPS
 from bagwise.privacy.laws import Gaussian, Laplace, Move, Staircase
 from bagwise.privacy.mechanisms import Mechanism
-from bagwise.privacy.private_loss import half_width, noise_sd
+from bagwise.privacy.private_loss import half_width
 from bagwise.privacy.queries import MeanLoss
 from bagwise.privacy.samplers import discrete_laplace
 from bagwise.requests.records import filed
@@ -420,7 +420,7 @@ def test_evaluations_do_not_contradict_their_unit(model, table, tmp_path, loss):
         margin = half_width(other, n_rows=N, level=0.95)
         made = dataclasses.replace(
             scores,
-            noise_sd=noise_sd(other, n_rows=N),
+            noise_sd=other.number_sd / N,
             interval=(scores.mean_loss - margin, scores.mean_loss + margin),
             certificate=dataclasses.replace(promise, unit_rows=rows, events=(other,)),
         )

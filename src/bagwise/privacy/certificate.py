@@ -15,9 +15,9 @@ import msgspec
 from bagwise._printable import printable
 from bagwise._version import SOFTWARE, SOFTWARE_PATTERN
 from bagwise.errors import BoundsError, CertificateError, MissingExtraError, shielded
-from bagwise.files.records import closed_schemas, to_plain
+from bagwise.files.records import closed_schemas, read_record, to_plain
 from bagwise.privacy.accounting import group_epsilon, privacy_curve, total_delta, total_epsilon
-from bagwise.privacy.circumstances import Circumstance, Mark, circumstances_from_json, exact
+from bagwise.privacy.circumstances import Circumstance, Mark, exact
 from bagwise.privacy.curves import MEANINGLESS_EPSILON
 from bagwise.privacy.mechanisms import (
     Mechanism,
@@ -441,7 +441,12 @@ class Certificate:
         certificate = shielded(
             lambda: cls(
                 events=mechanisms_from_json(entry["events"]),
-                circumstances=circumstances_from_json(entry["circumstances"]),
+                circumstances=read_record(
+                    tuple[Circumstance, ...],
+                    entry["circumstances"],
+                    error=CertificateError,
+                    what="what the certificate remarks",
+                ),
                 mark=None if entry["id"] is None else Mark(**_converted(entry, _MARK)),
                 **_converted(entry, get_type_hints(cls), but=("events", "circumstances", "mark")),
             ),

@@ -6,16 +6,17 @@ mark has no room for more than an id, a day and a name.
 """
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from secrets import token_hex
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 from msgspec.structs import asdict
 
 from bagwise.errors import CertificateError
-from bagwise.files.records import Record, read_record
+from bagwise.files.records import Record
 
 LONGEST_NAME = 100
 """Characters of the name of a data set."""
@@ -110,16 +111,7 @@ class EvaluatedModel(Fact, frozen=True, tag="evaluated-model"):
 Circumstance = (
     SimulatedNoise | SortedByLabels | KeptOrder | MissingLabels | MeanLoss | EvaluatedModel
 )
-
-
-def circumstances_from_json(entries: Any) -> tuple[Circumstance, ...]:
-    """Read circumstances back; refuse kinds and fields unknown to this version."""
-    return read_record(
-        tuple[Circumstance, ...],
-        entries,
-        error=CertificateError,
-        what="what the certificate remarks",
-    )
+"""What a certificate may state; kinds and fields unknown to this version are refused."""
 
 
 @dataclass(frozen=True)
@@ -150,9 +142,12 @@ class Mark:
 
     def check(self) -> None:
         """Refuse a mark with room for anything but an id, a day and a name."""
+        day = None
         if not re.fullmatch("[0-9a-f]{32}", self.id):
             raise CertificateError("the certificate's id is not 32 hexadecimal digits.")
-        if not _is_day(self.date):
+        with suppress(ValueError):
+            day = date.fromisoformat(self.date).isoformat()
+        if day != self.date:
             raise CertificateError("the certificate's date is not a day.")
         if self.dataset is not None and not is_name(self.dataset):
             raise CertificateError("the certificate's data set has an impossible name.")
@@ -166,10 +161,3 @@ def is_name(name: object) -> bool:
         and name.isprintable()
         and name == name.strip()
     )
-
-
-def _is_day(text: str) -> bool:
-    try:
-        return date.fromisoformat(text).isoformat() == text
-    except ValueError:
-        return False

@@ -86,7 +86,10 @@ def dispersion_p_value(labels: FloatArray, features: FloatArray, noise: ClaimedN
     m = labels.size
     if m < 2:
         return 1.0
-    columns = _design(features, m)
+    # A constant, and as many columns of features as the bags allow.
+    used = features[:, : min(_MOST_COLUMNS, m // (2 * _BAGS_PER_COLUMN))]
+    spread = np.where((s := used.std(axis=0)) > 0, s, 1.0)
+    columns = np.column_stack([np.ones(m), (used - used.mean(axis=0)) / spread])
     first = np.arange(m) % 2 == 0  # bags are numbered by a secret order, so any halves will do
     p_values = []
     for tested in (first, ~first):
@@ -116,15 +119,6 @@ def _uniform_sum_tail(mean: float, count: int) -> float:
     if t < 700:
         t = scipy.optimize.brentq(lambda t: 1 / t - 1 / np.expm1(t) - mean, 1e-6, 700.0)
     return float(np.exp(count * (t * mean + np.log(-np.expm1(-t) / t))))
-
-
-def _design(features: FloatArray, m: int) -> FloatArray:
-    """Return a constant and as many columns of features as the bags allow."""
-    most = min(_MOST_COLUMNS, m // (2 * _BAGS_PER_COLUMN))
-    used = features[:, :most]
-    spread = np.where((s := used.std(axis=0)) > 0, s, 1.0)
-    scaled: FloatArray = np.column_stack([np.ones(m), (used - used.mean(axis=0)) / spread])
-    return scaled
 
 
 def reach_p_value(off: FloatArray, noise: ClaimedNoise) -> float:

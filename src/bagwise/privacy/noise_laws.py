@@ -93,11 +93,10 @@ def information(law: Law, label_sd: FloatArray, noise_sd: FloatArray) -> FloatAr
 def _information_table(law: Law) -> tuple[FloatArray, FloatArray]:
     """Return the logarithm of the information for noise of variance 1, by log spread."""
     places = np.linspace(math.log(_LEAST), math.log(_MOST), 25)
-    return places, np.array([math.log(_information(law, math.exp(place))) for place in places])
-
-
-def _information(law: Law, spread: float) -> float:
-    """Integrate the squared score; finely enough for a normal of this spread."""
-    r = np.arange(0.0, 15 + 7 * spread, min(0.02, spread / 3))
-    value, score = law.terms(r, np.full(r.size, spread))
-    return 2 * float(np.trapezoid(np.exp(value) * score**2, r))
+    found = []
+    for spread in np.exp(places):
+        # The squared score is integrated, finely enough for a normal of this spread.
+        r = np.arange(0.0, 15 + 7 * spread, min(0.02, spread / 3))
+        value, score = law.terms(r, np.full(r.size, spread))
+        found.append(math.log(2 * np.trapezoid(np.exp(value) * score**2, r)))
+    return places, np.array(found)

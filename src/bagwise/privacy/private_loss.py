@@ -109,7 +109,14 @@ def design_loss(
         raise BudgetError(f"more than {MOST_ROWS} rows would overflow the integer sum of losses.")
     low, high = bounds
     power = POWERS[loss]
-    largest = min((high - low) ** power, _check_clip(clip))
+    largest = (high - low) ** power
+    if clip is not None:
+        if isinstance(clip, bool) or not isinstance(clip, int | float | np.number) or not clip > 0:
+            raise BudgetError(
+                f"clip is the largest loss that counts, a number above 0, got {clip!r}. For "
+                "squared loss it is the square of an error."
+            )
+        largest = min(largest, float(clip))
     if largest / LOSS_STEPS * LOSS_STEPS != largest:
         raise BoundsError("clip is so small that no grid fits below it. Use other units.")
     inside = np.clip(predictions, low, high)
@@ -126,11 +133,6 @@ def release_mean_loss(
     steps = np.clip(_whole_steps(errors**design.power, design.largest), 0, design.ranges)
     noisy = int(steps.sum(dtype=np.int64)) + int(event.noise.draw(1, source)[0])
     return event.grid_step * noisy / labels.size
-
-
-def noise_sd(event: Mechanism, *, n_rows: int) -> float:
-    """Return the standard deviation of the noise on a mean loss."""
-    return event.number_sd / n_rows
 
 
 def half_width(event: Mechanism, *, n_rows: int, level: float) -> float:
@@ -160,14 +162,3 @@ def sensitivities(
 def _whole_steps(losses: FloatArray, largest: float) -> IntArray:
     """Return losses in whole steps, each capped at the largest possible loss."""
     return np.rint(np.minimum(losses, largest) / (largest / LOSS_STEPS)).astype(np.int64)
-
-
-def _check_clip(clip: float | None) -> float:
-    if clip is None:
-        return math.inf
-    if isinstance(clip, bool) or not isinstance(clip, int | float | np.number) or not clip > 0:
-        raise BudgetError(
-            f"clip is the largest loss that counts, a number above 0, got {clip!r}. For squared "
-            "loss it is the square of an error."
-        )
-    return float(clip)

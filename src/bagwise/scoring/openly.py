@@ -113,26 +113,16 @@ def evaluate_rows(
         # Where labels do not vary, 1 or 0 as scikit-learn has it.
         r2=1.0 - error / variance if variance > 0 else float(error == 0),
         rmse_of_mean=float(np.sqrt(variance)),
-        **_class_scores(*_as_classes(labels, predicted)),
-    )
-
-
-def _as_classes(labels: FloatArray, predicted: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return marks and chances of classes; None for labels that are neither classes nor 0 and 1."""
-    if labels.ndim == 2:
-        return labels, predicted
-    chances = np.all((predicted >= 0) & (predicted <= 1))
-    if not chances or not np.isin(labels, (0.0, 1.0)).all():
-        return np.empty((0, 0)), np.empty((0, 0))
-    return (
-        np.column_stack([1 - labels, labels]),
-        np.column_stack([1 - predicted, predicted]),
+        **_class_scores(labels, predicted),
     )
 
 
 def _class_scores(labels: FloatArray, chances: FloatArray) -> dict[str, float]:
-    if not labels.size:
-        return {}
+    """Return scores of classes, or of labels that are 0 and 1; none for other labels."""
+    if labels.ndim == 1:
+        if not np.isin(labels, (0.0, 1.0)).all() or np.any((chances < 0) | (chances > 1)):
+            return {}
+        labels, chances = (np.column_stack([1 - one, one]) for one in (labels, chances))
     right = labels.argmax(axis=1)
     chance = np.take_along_axis(chances, right[:, None], axis=1)
     # A chance of exactly zero for what happened would be infinitely bad.

@@ -27,7 +27,6 @@ from bagwise.privacy.private_loss import (
     POWERS,
     design_loss,
     half_width,
-    noise_sd,
     release_mean_loss,
     sensitivities,
 )
@@ -185,7 +184,7 @@ class PrivateScores:
         claimed = (self.largest_loss, self.noise_sd, *self.interval)
         derived = (
             event.grid_step * LOSS_STEPS,
-            noise_sd(event, n_rows=self.n_rows),
+            event.number_sd / self.n_rows,
             self.mean_loss - margin,
             self.mean_loss + margin,
         )
@@ -343,7 +342,7 @@ def evaluate_rows_privately(
         loss=kind,
         largest_loss=design.largest,
         mean_loss=mean,
-        noise_sd=noise_sd(event, n_rows=labels.size),
+        noise_sd=event.number_sd / labels.size,
         interval=(mean - margin, mean + margin),
         certificate=certify(
             (*rule.prior, event),
