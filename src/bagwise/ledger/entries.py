@@ -144,27 +144,14 @@ def histories(
     >>> sorted(histories(["a", "b", "c", None], parts, asked=None))
     [[0, 1, 3], [2, 3]]
     """
-    concerned = [one for one in _patterns(subsets) if asked is None or asked in one]
-    paid = {
-        frozenset(i for i, part in enumerate(charged) if part is None or part in pattern)
-        for pattern in concerned
-    }
-    return [sorted(one) for one in paid if not any(one < other for other in paid)]
-
-
-def _patterns(subsets: Mapping[str, Subset]) -> list[frozenset[str]]:
-    """Return which parts have a unit in common: for each kind of unit the parts that it is in.
-
-    The first one is of units that are in none: nobody says that there are no others.
-    """
     if len({subset.kind for subset in subsets.values()}) > 1:
         raise LedgerError(
             "ids are whole numbers in one part of the data set and text in another, so they "
             "cannot be compared. Convert the column."
         )
-    if not subsets:
-        return [frozenset()]
-    everybody = np.unique(np.concatenate([subset.members for subset in subsets.values()]))
+    # 1. For each kind of unit, the parts that it is in.
+    members = [subset.members for subset in subsets.values()]
+    everybody = np.unique(np.concatenate(members)) if members else np.empty(0, np.uint64)
     pattern: IntArray = np.zeros(everybody.size, dtype=np.int64)
     patterns: list[frozenset[str]] = [frozenset()]
     for name, subset in subsets.items():
@@ -173,4 +160,10 @@ def _patterns(subsets: Mapping[str, Subset]) -> list[frozenset[str]]:
         patterns = [
             patterns[code // 2] | ({name} if code % 2 else set()) for code in codes.tolist()
         ]
-    return [frozenset(), *(one for one in patterns if one)]
+    # 2. What each has paid. Some units may be in no part: nobody says that there are no others.
+    paid = {
+        frozenset(i for i, part in enumerate(charged) if part is None or part in one)
+        for one in {frozenset[str](), *patterns}
+        if asked is None or asked in one
+    }
+    return [sorted(one) for one in paid if not any(one < other for other in paid)]

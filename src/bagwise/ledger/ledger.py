@@ -228,20 +228,18 @@ class Ledger:
 
     def totals(self, *, delta: float | None = None) -> Totals:
         """Return what was spent; `delta` is used for the remaining epsilon with Gaussian noise."""
-        state = self.store.read()
+        state, terms = self.store.read(), self.terms
         paid = self._paid(state)
         spent = max(paid, key=self.filter.total)
-        wanted = self.terms.delta if delta is None else delta
+        wanted = terms.delta if delta is None else delta
         pure, gaussian = self.filter.what_fits(spent, delta=wanted)
+        every = [[cost.events for cost in costs] for costs in paid]
         return Totals(
             charges=len(state.charges),
-            epsilon=self.terms.epsilon,
-            delta=self.terms.delta,
+            epsilon=terms.epsilon,
+            delta=terms.delta,
             filtered=self.filter.total(spent),
-            fixed=max(
-                epsilon_of_releases([cost.events for cost in costs], self.terms.delta)
-                for costs in paid
-            ),
+            fixed=max(epsilon_of_releases(releases, terms.delta) for releases in every),
             fits_pure=pure,
             fits_gaussian=gaussian,
         )
@@ -253,13 +251,11 @@ class Ledger:
 
     def course(self, *, most: int = 200) -> tuple[Spent, ...]:
         """Return at most `most` of the newest charges, oldest first, with the total after each."""
-        state = self.store.read()
-        course = []
-        for i in range(max(len(state.charges) - most, 0), len(state.charges)):
+        state, course = self.store.read(), []
+        for i, charge in list(enumerate(state.charges))[-most:]:
             until = dataclasses.replace(state, charges=state.charges[: i + 1])
-            alone = self.filter.total([self._cost(state.charges[i])])
-            total = max(self.filter.total(paid) for paid in self._paid(until))
-            course.append(Spent(state.charges[i], alone, total))
+            total = max(map(self.filter.total, self._paid(until)))
+            course.append(Spent(charge, self.filter.total([self._cost(charge)]), total))
         return tuple(course)
 
     def charge(self, entry: Charge, subset: Subset | None, *, delta: float) -> Charge:
