@@ -230,6 +230,15 @@ def _is_ours(path: Path) -> bool:
     return str(plain.get("schema", "")).partition("/")[0] in _CHECKS
 
 
+@dataclass(frozen=True)
+class _Act:
+    """One charge: its delta, its events, and its file with copies."""
+
+    delta: float | None
+    events: tuple[Mechanism, ...]
+    files: list[Certified] = field(default_factory=list)
+
+
 def add_up(
     files: Iterable[Certified], *, delta: float | None = None, ledger: Ledger | None = None
 ) -> list[Spending]:
@@ -248,6 +257,7 @@ def add_up(
     ---------
     An upper bound if all files are about the same labels.
     """
+    # 1. Who was charged once, by data set.
     groups: dict[str | None, dict[str, _Act]] = {}
     for file in files:
         certificate = file.certificate
@@ -259,28 +269,20 @@ def add_up(
         if name in acts and acts[name].files and acts[name].files[0].digest != file.digest:
             name = f"{name} {file.digest}"  # noise was drawn twice under one id
         acts.setdefault(name, _Act(promised, events)).files.append(file)
-    return [_spending(dataset, list(acts.values()), delta) for dataset, acts in groups.items()]
-
-
-@dataclass(frozen=True)
-class _Act:
-    """One charge: its delta, its events, and its file with copies."""
-
-    delta: float | None
-    events: tuple[Mechanism, ...]
-    files: list[Certified] = field(default_factory=list)
-
-
-def _spending(dataset: str | None, acts: list[_Act], delta: float | None) -> Spending:
-    at = max((act.delta or 0.0) for act in acts) if delta is None else delta
-    epsilon = filtered = math.inf
-    if all(act.delta is not None for act in acts):
-        epsilon = epsilon_of_releases([act.events for act in acts], at)
-        # The order of a filter depends on its budget; here the budget is the epsilon spent.
-        budget = PrivacyFilter(min(max(epsilon, 1e-3), MEANINGLESS_EPSILON), at)
-        filtered = budget.total([Cost.of(act.events, order=budget.order) for act in acts])
-    paths = tuple(file.path for act in acts for file in act.files[:1])
-    return Spending(dataset, paths, at, epsilon, filtered)
+    # 2. What that comes to.
+    spendings = []
+    for dataset, named in groups.items():
+        charged = list(named.values())
+        at = max((act.delta or 0.0) for act in charged) if delta is None else delta
+        epsilon = filtered = math.inf
+        if all(act.delta is not None for act in charged):
+            epsilon = epsilon_of_releases([act.events for act in charged], at)
+            # The order of a filter depends on its budget; here the budget is the epsilon spent.
+            budget = PrivacyFilter(min(max(epsilon, 1e-3), MEANINGLESS_EPSILON), at)
+            filtered = budget.total([Cost.of(act.events, order=budget.order) for act in charged])
+        paths = tuple(file.path for act in charged for file in act.files[:1])
+        spendings.append(Spending(dataset, paths, at, epsilon, filtered))
+    return spendings
 
 
 def uncharged(files: Iterable[Certified], ledger: Ledger) -> list[Certified]:

@@ -172,7 +172,7 @@ def test_the_event_of_a_mean_loss_must_fit_the_bounds(of_a_loss):
     for wrong, message in (
         (Mechanism(event.query, (Laplace(event.law.scale - 1),)), "its events give"),
         (with_noise(event, 0.5), "its events give"),
-        (moving(event, LOSS_STEPS // 4 - 1), "does not fit the bounds"),
+        (moving(event, LOSS_STEPS // 4 - 1), "impossible parameters"),
         (laplace(LOSS_STEPS, 2 * LOSS_STEPS, 101 / LOSS_STEPS), "does not fit the bounds"),
         (Mechanism(event.query, (Laplace(0),)), "impossible parameters"),
     ):

@@ -256,8 +256,15 @@ def predict_rows(release: Release, rows: IntArray) -> tuple[FloatArray, FloatArr
         here = fold_of_bag[bags] == fold
         if here.any():  # few rows may all be in other folds
             at_rows[here] = model(X[here])
-    left = labels - at_bags
-    return at_rows, at_rows + (_share_of_one(release, left) * left)[bags]
+    # The slope of one row's residual on that of its bag, for each bag.
+    left, sizes = labels - at_bags, release.bags.sizes.astype(np.float64)
+    noise = np.square(release.noise_sd)
+    share = np.ones(sizes.size) if release.label_kind == "pick" else 1 / sizes  # of its variance
+    slopes = []
+    for one in np.atleast_2d(left.T):
+        variance = max(float(np.mean((np.square(one) - noise) / share)), 0.0)
+        slopes.append(variance / sizes / np.maximum(variance * share + noise, 1e-300))
+    return at_rows, at_rows + (np.array(slopes).T.reshape(left.shape) * left)[bags]
 
 
 def _fit(Z: FloatArray, labels: FloatArray, sizes: IntArray) -> Callable[[FloatArray], FloatArray]:
@@ -267,14 +274,3 @@ def _fit(Z: FloatArray, labels: FloatArray, sizes: IntArray) -> Callable[[FloatA
         return lambda X: np.broadcast_to(mean, (X.shape[0], *np.shape(mean)))
     model = RidgeCV(alphas=_PENALTIES).fit(Z, labels, sample_weight=sizes)
     return lambda X: np.asarray(model.predict(X))
-
-
-def _share_of_one(release: Release, left: FloatArray) -> FloatArray:
-    """Return the slope of one row's residual on that of its bag, for each bag."""
-    noise, sizes = np.square(release.noise_sd), release.bags.sizes.astype(np.float64)
-    share = np.ones(sizes.size) if release.label_kind == "pick" else 1 / sizes  # of its variance
-    slopes = []
-    for one in np.atleast_2d(left.T):
-        variance = max(float(np.mean((np.square(one) - noise) / share)), 0.0)
-        slopes.append(variance / sizes / np.maximum(variance * share + noise, 1e-300))
-    return np.array(slopes).T.reshape(left.shape)
