@@ -247,26 +247,21 @@ def _solved(epsilon: float) -> tuple[tuple[float, ...], tuple[tuple[int, ...], .
         raise BudgetError("so little epsilon leaves nothing of a single label.")
     for less in _LESS:
         aimed = epsilon * (1 - less)
-        outputs = _candidates(aimed)
-        table = _solve(outputs, aimed)
-        used = table.max(axis=0) > _UNUSED
-        table = _solve(outputs[used], aimed)
-        whole = _whole(table)
-        if whole.min() >= 1 and _ratio(whole) <= Fraction(math.exp(epsilon)) * (
-            1 - Fraction(2**-50)
-        ):
+        # What may be reported: numbers within the bounds, and some way beyond them.
+        steps = np.linspace(0, 1, _SIDE + 1)[1:]
+        beyond = (2 / math.expm1(aimed) + 2 / (POINTS - 1)) * steps
+        inside = np.linspace(0.0, 1.0, 2 * POINTS - 1)
+        outputs = np.concatenate([-beyond[::-1], inside, 1 + beyond])
+        used = _solve(outputs, aimed).max(axis=0) > _UNUSED
+        whole = _whole(_solve(outputs[used], aimed))
+        pairs = zip(whole.max(axis=0).tolist(), whole.min(axis=0).tolist(), strict=True)
+        most = Fraction(math.exp(epsilon)) * (1 - Fraction(2**-50))
+        if whole.min() >= 1 and max(Fraction(*pair) for pair in pairs) <= most:
             return tuple(outputs[used].tolist()), tuple(tuple(row) for row in whole.tolist())
     raise BudgetError(
         "the linear programme for this epsilon has no solution in whole numbers. Use another "
         "epsilon."
     )
-
-
-def _candidates(epsilon: float) -> FloatArray:
-    """Return the numbers that may be reported: within the bounds, and some way beyond them."""
-    inside = np.linspace(0.0, 1.0, 2 * POINTS - 1)
-    beyond = (2 / math.expm1(epsilon) + 2 / (POINTS - 1)) * np.linspace(0, 1, _SIDE + 1)[1:]
-    return np.concatenate([-beyond[::-1], inside, 1 + beyond])
 
 
 def _solve(outputs: FloatArray, epsilon: float) -> FloatArray:
@@ -308,9 +303,3 @@ def _whole(table: AnyArray) -> IntArray:
     rest = CHANCES - whole.sum(axis=1)
     whole[np.arange(len(whole)), whole.argmax(axis=1)] += rest
     return whole
-
-
-def _ratio(whole: IntArray) -> Fraction:
-    """Return the largest ratio of two chances of one output, exactly."""
-    pairs = zip(whole.max(axis=0).tolist(), whole.min(axis=0).tolist(), strict=True)
-    return max(Fraction(most, least) for most, least in pairs)
