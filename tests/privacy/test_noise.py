@@ -7,7 +7,7 @@ from bagwise.errors import BoundsError
 from bagwise.privacy import gaussian_delta
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import LABEL_STEPS, labels_to_steps
-from bagwise.privacy.laws import Gaussian, Laplace
+from bagwise.privacy.laws import Gaussian
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import noisy_bag_labels, noisy_labels
 from bagwise.privacy.queries import BagMeans, BagPicks, Labels
@@ -74,16 +74,6 @@ def test_published_values_lie_on_the_public_grid():
     ) * 2
     steps = sums / event.grid_step
     np.testing.assert_allclose(steps, np.rint(steps), atol=1e-6)
-
-
-def test_laplace_means_carry_laplace_noise():
-    bags = Bags(np.repeat(np.arange(60_000), 2))
-    event = Mechanism(BagMeans(STEP), (Laplace(LABEL_STEPS // 2),))
-    means = noisy_bag_labels(
-        np.ones(120_000), bags, bounds=BOUNDS, event=event, source=SecureNoise()
-    )
-    assert stats.mean_is(np.abs(means - 1.0), 1.0)  # the mean of |Laplace(b)| is b, here 2/2
-    assert not stats.mean_is(np.abs(means - 1.0), 1.05)
 
 
 def test_noisy_labels_have_noise_of_their_own():

@@ -242,8 +242,11 @@ class Mechanism:
         named = self.query.bag_sizes or ((1,) if self.query.combine == "mean" else ())
         if not named:
             return [(self.law, np.arange(sizes.size))]
-        pairs = zip(self.laws, named, strict=True)
-        return [(law, np.flatnonzero(sizes == size)) for law, size in pairs]
+        order = np.argsort(sizes, kind="stable")
+        first = np.searchsorted(sizes, named, side="left", sorter=order)
+        last = np.searchsorted(sizes, named, side="right", sorter=order)
+        pairs = zip(self.laws, first, last, strict=True)
+        return [(law, order[start:end]) for law, start, end in pairs]
 
     def _rows_in(self, labels: AnyArray, sizes: IntArray) -> IntArray:
         """Return how many rows each label is the mean of; a pick is of one."""

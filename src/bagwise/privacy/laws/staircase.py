@@ -77,7 +77,9 @@ class Staircase(Noise, frozen=True, dict=True, tag="staircase"):
     def least(cls, move: Move, cost: Fraction | float) -> Self:
         """Return the least noise with which a move costs this epsilon."""
         if move.steps > LARGEST_SCALE:
-            raise BudgetError("staircase noise cannot be drawn for so large a unit.")
+            raise BudgetError(
+                "staircase noise cannot be drawn for so large a unit. Leave noise at 'auto'."
+            )
         # In fractions, as for Laplace noise.
         scale = whole_scale(move.times * move.steps / cost, largest=LARGEST_SCALE)
         return cls(move.steps, scale, best_inner(move.steps, scale))
