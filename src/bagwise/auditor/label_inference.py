@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bagwise._types import AnyArray, IntArray
 from bagwise.auditor.attackers import guesses_by_neighbours, guesses_by_regression
 from bagwise.auditor.guessing import Advantage, dp_limit, over_chance, over_others, when_sure
 from bagwise.auditor.matching import labels_of_rows
@@ -114,8 +113,18 @@ def infer_labels(
     'red'
     """
     rng, noise = make_generator(seed), source or SecureNoise()
+    # 1. The bags in which every row has a label that is certain to be its own.
     values, certain = labels_of_rows(release, labels)
-    usable = _usable_bags(release, certain)
+    bags = release.bags
+    doubtful = np.bincount(bags.index[bags.in_bag & ~certain], minlength=bags.n_bags)
+    usable = np.flatnonzero(doubtful == 0)
+    if usable.size < min(_FEWEST_BAGS, bags.n_bags):
+        raise TableError(
+            f"only {usable.size} of {bags.n_bags} bags can be matched with the table of labels, "
+            "since many rows have the same features. Release with an id (--id), which tells rows "
+            "apart."
+        )
+    # 2. Attacks on one row of each.
     alpha = (1 - confidence) / 7  # five attackers, two of them twice
     guesses = guesses_by_neighbours(release, values, usable, trials=trials, rng=rng, noise=noise)
     attacks = [
@@ -135,25 +144,11 @@ def infer_labels(
     return LabelInference(
         colour="red" if red else attacks[0].colour,
         confidence=confidence,
-        bags=release.bags.n_bags,
+        bags=bags.n_bags,
         bags_used=usable.size,
         note=NOTE,
         attacks=tuple(attacks),
     )
-
-
-def _usable_bags(release: Release, certain: AnyArray) -> IntArray:
-    """Return the bags in which every row has a label that is certain to be its own."""
-    kept = release.bags.in_bag
-    doubtful = np.bincount(release.bags.index[kept & ~certain], minlength=release.bags.n_bags)
-    usable = np.flatnonzero(doubtful == 0)
-    if usable.size < min(_FEWEST_BAGS, release.bags.n_bags):
-        raise TableError(
-            f"only {usable.size} of {release.bags.n_bags} bags can be matched with the table of "
-            "labels, since many rows have the same features. Release with an id (--id), which "
-            "tells rows apart."
-        )
-    return usable
 
 
 def _attack(

@@ -41,22 +41,17 @@ def labels_of_rows(release: Release, source: Any) -> tuple[AnyArray, AnyArray]:
         values = label_vector(table, made.label)
         bounds = release.certificate.clipped_to
         values = values if bounds is None else np.clip(values, *bounds)
-    if not made.id:
-        return _by_features(release, table, values)
-    if made.id not in table.column_names:
-        raise TableError(f"the table of labels lacks the id {made.id!r} of the release.")
-    theirs = without_dictionary(table[made.id])
-    places = pc.index_in(release.instances[made.id].cast(theirs.type), value_set=theirs)
-    if places.null_count:
-        raise TableError("some ids of the release are not in the table of labels.")
-    return values[places.to_numpy()], np.ones(len(places), dtype=bool)
-
-
-def _by_features(release: Release, table: pa.Table, values: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Put rows with the same features side by side, in both tables."""
+    if made.id:
+        if made.id not in table.column_names:
+            raise TableError(f"the table of labels lacks the id {made.id!r} of the release.")
+        theirs = without_dictionary(table[made.id])
+        places = pc.index_in(release.instances[made.id].cast(theirs.type), value_set=theirs)
+        if places.null_count:
+            raise TableError("some ids of the release are not in the table of labels.")
+        return values[places.to_numpy()], np.ones(len(places), dtype=bool)
+    # Rows with the same features side by side, in both tables.
     mine, theirs = _keys(release, release.features), _keys(release, table)
-    my_order = np.argsort(mine, kind="stable")
-    their_order = np.argsort(theirs, kind="stable")
+    my_order, their_order = (np.argsort(keys, kind="stable") for keys in (mine, theirs))
     if not np.array_equal(mine[my_order], theirs[their_order]):
         raise TableError(
             "the features of the table of labels are not those of the release. Give the very table "

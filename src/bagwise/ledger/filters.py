@@ -42,7 +42,6 @@ from operator import attrgetter
 import numpy as np
 from scipy.special import ndtri
 
-from bagwise.errors import BudgetError
 from bagwise.privacy.accounting import for_units, pure_total, total_epsilon
 from bagwise.privacy.curves import (
     Curve,
@@ -54,7 +53,7 @@ from bagwise.privacy.curves import (
     least_epsilon,
 )
 from bagwise.privacy.loss_distributions import LossDistribution
-from bagwise.privacy.mechanisms import Mechanism, is_known
+from bagwise.privacy.mechanisms import Mechanism
 
 TOLERANCE = 1e-9
 """Budgets are compared to nine digits: ten requests of 0.1 fit into 1, whatever doubles make of it.
@@ -180,9 +179,6 @@ def curve_renyi(curve: Curve, order: float) -> tuple[float, float]:
 
 @lru_cache(maxsize=1024)
 def _cost_of(events: tuple[Mechanism, ...], order: float) -> Cost:
-    for event in events:
-        if not is_known(event):
-            raise BudgetError(f"no accounting for event {type(event).__name__}.")
     squares: list[float | None] = []
     renyi = beyond = 0.0
     for event in for_units(events):

@@ -44,9 +44,6 @@ def gaussian_part(mechanisms: Sequence[Mechanism]) -> float:
 
 def total_delta(mechanisms: Sequence[Mechanism], epsilon: float) -> float:
     """Return the delta of all mechanisms together at `epsilon`."""
-    for mechanism in mechanisms:
-        if not is_known(mechanism):
-            raise BudgetError(f"no accounting for event {type(mechanism).__name__}.")
     pure = pure_total(mechanisms)
     if pure is not None and math.isfinite(epsilon) and pure <= Fraction(epsilon):
         return 0.0
@@ -112,10 +109,13 @@ def _closed_form(mechanisms: Sequence[Mechanism], epsilon: float) -> float | Non
 
 
 def for_units(mechanisms: Sequence[Mechanism]) -> list[Mechanism]:
-    """Return the equivalent of each mechanism for a protected unit.
+    """Return the equivalent of each mechanism for a protected unit; refuse those of others.
 
     Where picks bring the bound for groups, scores were set for single rows (`calibrate`).
     """
+    for mechanism in mechanisms:
+        if not is_known(mechanism):
+            raise BudgetError(f"no accounting for event {type(mechanism).__name__}.")
     rows = max((m.unit_rows for m in mechanisms if m.query.bounds_groups), default=1)
     return [m.widened(rows) if m.hides in ("labels", "model") else m for m in mechanisms]
 
