@@ -21,9 +21,9 @@ from bagwise.errors import BudgetError
 from bagwise.privacy.curves import (
     Curve,
     GaussianCurve,
-    GroupCurve,
     composed_delta,
     delta_at,
+    grouped,
     least_epsilon,
 )
 from bagwise.privacy.loss_distributions import composed_delta_of, composed_epsilon_of
@@ -102,7 +102,7 @@ def _closed_form(mechanisms: Sequence[Mechanism], epsilon: float) -> float | Non
         # curve grows with mu and falls with the size: the extremes of both bound it everywhere.
         mu_scores, (mu, size) = gaussian_part(others), picks[0].extremes or (0.0, 1)
         one = partial(composed_delta, mu_scores=mu_scores, mu_pick=mu, size=size)
-        return delta_at(_for_groups(one, picks[0].unit_rows), epsilon)
+        return delta_at(grouped(_curve_of(one), picks[0].unit_rows), epsilon)
     if len(mechanisms) == 1 or (gaussian and not picks):
         return composed_delta_of([m.curve for m in mechanisms], epsilon)
     return None
@@ -125,8 +125,8 @@ def _off_the_top(mechanisms: Sequence[Mechanism], epsilon: float) -> float:
     units = for_units(mechanisms)
     pure = [m for m in units if m.pure_epsilon is not None]
     # Gaussian picks bring the bound for groups for the scores before them; others do not.
-    grouped = any(m.extremes is not None for m in mechanisms)
-    rest = [m for m in (mechanisms if grouped else units) if m.pure_epsilon is None]
+    by_rows = any(m.extremes is not None for m in mechanisms)
+    rest = [m for m in (mechanisms if by_rows else units) if m.pure_epsilon is None]
     if not rest:  # the last one may keep its own curve
         pure, rest = pure[:-1], pure[-1:]
     spent = math.fsum(float(m.pure_epsilon or 0) for m in pure)
@@ -179,15 +179,14 @@ def group_epsilon(mechanisms: tuple[Mechanism, ...], delta: float, rows: int) ->
     (rows * epsilon, delta * (e^(rows*epsilon) - 1) / (e^epsilon - 1)) for `rows` of them.
     """
     if any(mechanism.query.bounds_groups for mechanism in mechanisms):
-        grouped = _for_groups(partial(total_delta, mechanisms), rows)
-        return least_epsilon(partial(delta_at, grouped), delta, precision=_FINE_FOR_GROUPS)
+        together = grouped(_curve_of(partial(total_delta, mechanisms)), rows)
+        return least_epsilon(partial(delta_at, together), delta, precision=_FINE_FOR_GROUPS)
     widened = [mechanism.widened(rows) for mechanism in mechanisms]
     if delta == 0 and pure_total(widened) is not None:
         return total_epsilon(widened, delta)
     return least_epsilon(partial(total_delta, widened), delta, precision=_FINE_FOR_GROUPS)
 
 
-def _for_groups(one: Callable[[float], float], rows: int) -> Curve:
-    """Return the curve for so many rows together, from the delta of one at each epsilon."""
-    curve: Curve = np.vectorize(one, otypes=[float])
-    return curve if rows == 1 else GroupCurve(curve, rows)
+def _curve_of(one: Callable[[float], float]) -> Curve:
+    """Return the curve of a function that knows delta at one epsilon."""
+    return np.vectorize(one, otypes=[float])

@@ -22,7 +22,7 @@ amplification argument of Thm 4, which is false (erratum E2). L: by summation.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ MEANINGLESS_EPSILON = 500.0  # exp of it nearly leaves the range of a double
 _LARGEST_EPSILON = 1e6  # where nothing is protected any more
 _AT_ONCE = 2**13  # numbers of several curves that are computed together
 _FAR = 14.0  # standard deviations beyond which a normal tail is below 1e-44
+_UNIT_RULE = np.polynomial.legendre.leggauss(24)
 
 
 Curve = Callable[[FloatArray], FloatArray]
@@ -210,6 +211,11 @@ class GroupCurve:
             powers = np.log(-np.expm1(-epsilon)) - np.log(-np.expm1(-each))
             growth = np.where(each > 0, powers, math.log(self.rows)) + (self.rows - 1) * each
             return np.exp(np.minimum(0.0, np.log(np.maximum(one, 0.0)) + growth))
+
+
+def grouped(one: Curve, rows: int) -> Curve:
+    """Return the curve of so many rows together."""
+    return one if rows == 1 else GroupCurve(one, rows)
 
 
 def anywhere(curve: Curve, epsilon: FloatArray) -> FloatArray:
@@ -390,17 +396,12 @@ def _largest_mu(curve: Callable[[float], float], epsilon: float, delta: float) -
     return mu
 
 
-@lru_cache(maxsize=4)
-def _unit_rule() -> tuple[FloatArray, FloatArray]:
-    return np.polynomial.legendre.leggauss(24)
-
-
 def _nodes(kink: float) -> tuple[FloatArray, FloatArray]:
     """Gauss-Legendre nodes on unit intervals of [-14, 14], halved towards the kink."""
     steps = 0.5 ** np.arange(30)
     edges = np.concatenate([np.arange(-_FAR, _FAR + 1), [kink], kink + steps, kink - steps])
     edges = np.unique(np.clip(edges, -_FAR, _FAR))
-    points, weights = _unit_rule()
+    points, weights = _UNIT_RULE
     half, middle = np.diff(edges) / 2, (edges[1:] + edges[:-1]) / 2
     nodes = (middle[:, None] + half[:, None] * points).ravel()
     return nodes, (half[:, None] * weights).ravel()

@@ -21,7 +21,7 @@ from msgspec import Meta
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BudgetError, CertificateError
 from bagwise.files.records import Record, closed_schemas, read_record, to_plain
-from bagwise.privacy.curves import Curve, GaussianCurve, GroupCurve, PickCurve, WorstCurve
+from bagwise.privacy.curves import Curve, GaussianCurve, PickCurve, WorstCurve, grouped
 from bagwise.privacy.dispersion import ClaimedNoise, Frequencies
 from bagwise.privacy.laws import LAWS, Exponential, Law, Move, Noise, Randomiser
 from bagwise.privacy.laws.law import LARGEST_COUNT, exported_coin
@@ -133,8 +133,7 @@ class Mechanism:
             return self.law.curve(self.move)
         each = tuple(map(PickCurve, self._curves_of_shown, sizes))
         one = each[0] if len(each) == 1 else WorstCurve(each)
-        rows = self.unit_rows * self.units
-        return one if rows == 1 else GroupCurve(one, rows)
+        return grouped(one, self.unit_rows * self.units)
 
     @property
     def _curves_of_shown(self) -> list[Curve]:

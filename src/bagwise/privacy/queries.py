@@ -80,8 +80,8 @@ class Query(Record, frozen=True, kw_only=False, tag_field="kind"):
 
     @property
     def is_possible(self) -> bool:
-        """Whether its numbers could be those of any table, the rows of a unit apart."""
-        return True
+        """Whether its numbers could be those of a table, the rows of a unit apart."""
+        return all(move.steps * move.times <= LARGEST_REACH for move in self.moves.values())
 
     def fits(self, bounds: Bounds) -> bool:
         """Return whether its grid is that of labels within these bounds."""
@@ -223,11 +223,6 @@ class Statistic(Query, frozen=True, tag="model"):
         """How far the labels of one unit move the sum; columns are made for one norm."""
         return {self.norm: Move(self.reach)}
 
-    @property
-    def is_possible(self) -> bool:
-        """Whether noise for it can be drawn."""
-        return self.reach <= LARGEST_REACH
-
 
 class MeanLoss(Query, frozen=True, tag="mean-loss"):
     """The summed losses of a model on rows, later divided by their number.
@@ -256,11 +251,6 @@ class MeanLoss(Query, frozen=True, tag="mean-loss"):
     def moves(self) -> dict[Norm, Move]:
         """How far the labels of one unit move the sum: one number."""
         return {"L1": Move(self.reach)}
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether noise for it can be drawn."""
-        return self.reach <= LARGEST_REACH
 
     def fits(self, bounds: Bounds) -> bool:
         """Tell whether its largest loss is at most the one that the bounds allow."""

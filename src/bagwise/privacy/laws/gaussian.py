@@ -6,7 +6,7 @@ seven digits; the tests measure the gap. Several compose exactly: ``mu = hypot(m
 (Dong, Roth and Su 2022, Corollary 3.3).
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy import special
@@ -29,6 +29,7 @@ class Gaussian(Scaled, frozen=True, tag="gaussian"):
     is_normal: ClassVar[bool] = True
 
     largest: ClassVar[int] = LARGEST_SCALE
+    google_event: ClassVar[str] = "GaussianDpEvent"
 
     def curve(self, move: Move) -> GaussianCurve:
         """G."""
@@ -71,7 +72,3 @@ class Gaussian(Scaled, frozen=True, tag="gaussian"):
         and Steinke 2020); so the bound of Chernoff holds for it, too.
         """
         return np.asarray(np.exp(-((steps / self.scale) ** 2) / 2))
-
-    def exported(self, move: Move, google: Any) -> Any:
-        """Return it as an event of dp-accounting."""
-        return google.GaussianDpEvent(self.scale / (move.steps * move.times))

@@ -7,7 +7,7 @@ one coordinate that moves as far.
 
 import math
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -25,6 +25,7 @@ class Laplace(Scaled, frozen=True, tag="laplace"):
     norm: ClassVar[Norm] = "L1"
 
     largest: ClassVar[int] = LARGEST_SCALE
+    google_event: ClassVar[str] = "LaplaceDpEvent"
 
     def curve(self, move: Move) -> LaplaceCurve:
         """L."""
@@ -59,19 +60,10 @@ class Laplace(Scaled, frozen=True, tag="laplace"):
         """Draw noise, in grid steps."""
         return discrete_laplace(count, scale=self.scale, source=source)
 
-    def within(self, steps: FloatArray) -> FloatArray:
-        """Return the chance of so many steps at most, exactly.
+    def beyond(self, steps: FloatArray) -> FloatArray:
+        """Return the chance of so many steps up, from 1 on, or more, exactly.
 
-        ``P(|Z| > r) = 2 q^(r + 1) / (1 + q)`` with ``q = exp(-1 / scale)``: a geometric series.
+        A geometric series: ``q^steps / (1 + q)`` with ``q = exp(-1 / scale)``.
         """
         q = np.exp(-1 / self.scale)
-        return np.asarray(1 - 2 * q ** (steps + 1) / (1 + q))
-
-    def beyond(self, steps: FloatArray) -> FloatArray:
-        """Return the chance of so many steps up, from 1 on, or more."""
-        q = np.exp(-1 / self.scale)
         return np.asarray(q**steps / (1 + q))
-
-    def exported(self, move: Move, google: Any) -> Any:
-        """Return it as an event of dp-accounting."""
-        return google.LaplaceDpEvent(self.scale / (move.steps * move.times))

@@ -117,9 +117,12 @@ class Noise(Law, frozen=True):
     def draw(self, count: int, source: NoiseSource) -> IntArray:
         """Draw noise for so many numbers, exactly, in grid steps."""
 
-    @abstractmethod
     def within(self, steps: FloatArray) -> FloatArray:
-        """Return the chance that the noise is at most so many whole steps, or a bit more."""
+        """Return the chance that the noise is at most so many whole steps, or a bit more.
+
+        It is exact where `beyond` is; a law that has but a bound of that needs one of this, too.
+        """
+        return np.asarray(1 - 2 * self.beyond(np.floor(steps) + 1))
 
     @abstractmethod
     def beyond(self, steps: FloatArray) -> FloatArray:
@@ -168,6 +171,8 @@ class Scaled(Noise, frozen=True):
     """Noise proportional to a whole scale; the cost of a move is its length over the scale."""
 
     largest: ClassVar[int]
+    google_event: ClassVar[str]
+    """The name of its event in dp-accounting."""
 
     scale: int
 
@@ -181,6 +186,10 @@ class Scaled(Noise, frozen=True):
         """Tell whether it can be drawn."""
         del move
         return 1 <= self.scale <= self.largest
+
+    def exported(self, move: Move, google: Any) -> Any:
+        """Return it as an event of dp-accounting."""
+        return getattr(google, self.google_event)(self.scale / (move.steps * move.times))
 
 
 def exported_coin(epsilon: float, google: Any) -> Any:

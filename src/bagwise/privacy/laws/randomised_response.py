@@ -12,7 +12,7 @@ import numpy as np
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BudgetError
-from bagwise.privacy.curves import Curve, GroupCurve, StepCurve
+from bagwise.privacy.curves import Curve, StepCurve, grouped
 from bagwise.privacy.grid import one_hot
 from bagwise.privacy.laws.law import LARGEST_COUNT, Move, Norm, Randomiser
 from bagwise.rng import NoiseSource
@@ -61,8 +61,7 @@ class RandomisedResponse(Randomiser, frozen=True, tag="randomised-response"):
         ``often - exp(epsilon) rarely``: a class is rather kept than not, or the other way round.
         """
         often, rarely = max(self.keep, self.other), min(self.keep, self.other)
-        one = StepCurve(often, math.log(often) - math.log(rarely))
-        return one if move.times == 1 else GroupCurve(one, move.times)
+        return grouped(StepCurve(often, math.log(often) - math.log(rarely)), move.times)
 
     def pure_epsilon(self, move: Move) -> Fraction:
         """Return what so many classes cost, one after the other."""

@@ -48,7 +48,7 @@ from scipy.special import ndtr
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BudgetError
-from bagwise.privacy.curves import Curve, GroupCurve, StepCurve
+from bagwise.privacy.curves import Curve, StepCurve, grouped
 from bagwise.privacy.laws.law import Move, Noise, Norm, whole_scale
 from bagwise.privacy.samplers import LARGEST_SCALE, discrete_staircase
 from bagwise.rng import NoiseSource
@@ -90,8 +90,7 @@ class Staircase(Noise, frozen=True, dict=True, tag="staircase"):
 
     def curve(self, move: Move) -> Curve:
         """Return the exact curve; for several moves the general bound for groups."""
-        one, moves = StepCurve(self.exceeding, self.shift / self.scale), self.moves(move)
-        return one if moves == 1 else GroupCurve(one, moves)
+        return grouped(StepCurve(self.exceeding, self.shift / self.scale), self.moves(move))
 
     def pure_epsilon(self, move: Move) -> Fraction:
         """Return what a move costs."""
@@ -196,18 +195,13 @@ class Staircase(Noise, frozen=True, dict=True, tag="staircase"):
         middle = highest + (self.shift - highest) * self.fall  # D numbers are on two steps at most
         return self.top * middle / self._drop
 
-    def within(self, steps: FloatArray) -> FloatArray:
-        """Return the chance that the noise is at most so many steps, exactly.
+    def beyond(self, steps: FloatArray) -> FloatArray:
+        """Return the chance that the noise is so many whole steps up, from 1 on, or more, exactly.
 
         >>> stairs = Staircase(5, 4, 2)
         >>> bool(np.isclose(stairs.within(np.array([0.0]))[0], stairs.top))
         True
         """
-        chance: FloatArray = 1 - 2 * self.beyond(np.floor(steps) + 1)
-        return chance
-
-    def beyond(self, steps: FloatArray) -> FloatArray:
-        """Return the chance that the noise is so many whole steps up, from 1 on, or more."""
         periods, rest = np.divmod(steps, float(self.shift))
         higher = np.maximum(0.0, self.inner - rest)
         lower = self.shift - np.maximum(rest, float(self.inner))

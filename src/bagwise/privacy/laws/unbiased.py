@@ -37,7 +37,7 @@ from scipy import sparse
 
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BudgetError
-from bagwise.privacy.curves import Curve, GroupCurve
+from bagwise.privacy.curves import Curve, grouped
 from bagwise.privacy.laws.law import Move, Norm, Randomiser, below
 from bagwise.rng import NoiseSource
 
@@ -141,8 +141,7 @@ class Unbiased(Randomiser, frozen=True, dict=True, tag="unbiased"):
 
     def curve(self, move: Move) -> Curve:
         """Return the curve of the worst pair of labels, for so many of them."""
-        one = ChannelCurve(self.chances)
-        return one if move.times == 1 else GroupCurve(one, move.times)
+        return grouped(ChannelCurve(self.chances), move.times)
 
     def pure_epsilon(self, move: Move) -> Fraction:
         """Return what so many labels cost, one after the other."""
