@@ -1,6 +1,6 @@
 """The result of an audit: what was recomputed, redrawn and guessed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,32 +48,6 @@ class AuditReport(Record, frozen=True):
     recomputed: dict[str, Any] | None
     mechanisms: MechanismAudits
     label_inference: LabelInference | None
-
-    @classmethod
-    def of(
-        cls,
-        audits: Sequence[MechanismAudit],
-        *,
-        alpha: float,
-        recomputed: dict[str, Any] | None = None,
-        inference: LabelInference | None = None,
-    ) -> Self:
-        """Put the parts together; `alpha` is the chance that a bound on mechanisms is wrong."""
-        verdicts = {one.verdict for one in audits}
-        private = recomputed is None or recomputed["epsilon"] is not None
-        colour: Colour = "green" if private and "not tested" not in verdicts else "amber"
-        if inference is not None:
-            colour = inference.colour
-        verdict = _WORDS[colour]
-        if "refuted" in verdicts:
-            colour, verdict = "red", "a mechanism spends more than it claims."
-        return cls(
-            colour=colour,
-            verdict=verdict,
-            recomputed=recomputed,
-            mechanisms=MechanismAudits(confidence=1 - alpha, audits=tuple(audits)),
-            label_inference=inference,
-        )
 
     @classmethod
     def load(cls, path: str | Path, *, digest: str | None) -> Self:
@@ -160,9 +134,9 @@ def audit(
     ...     audit(Path(folder) / "out", draws=2000).colour
     'green'
     """
+    # 1. Recompute, redraw and guess.
     verification, certificate = verify(path)
     promised = None if certificate is None else certificate.delta
-    delta = USUAL_DELTA if promised is None else promised
     inference = None
     if labels is not None:
         if not Path(path).is_dir():
@@ -170,8 +144,25 @@ def audit(
         inference = infer_labels(
             Release.load(path), labels, trials=trials, confidence=confidence, seed=seed
         )
-    events = () if certificate is None else certificate.events
-    audits = audit_events(events, delta=delta, draws=draws, alpha=alpha)
-    return AuditReport.of(
-        audits, alpha=alpha, recomputed=verification.to_json(), inference=inference
+    audits = audit_events(
+        () if certificate is None else certificate.events,
+        delta=USUAL_DELTA if promised is None else promised,
+        draws=draws,
+        alpha=alpha,
+    )
+    # 2. Say what came of it: the worst of all parts.
+    verdicts = {one.verdict for one in audits}
+    tested = verification.epsilon is not None and "not tested" not in verdicts
+    colour: Colour = "green" if tested else "amber"
+    if inference is not None:
+        colour = inference.colour
+    verdict = _WORDS[colour]
+    if "refuted" in verdicts:
+        colour, verdict = "red", "a mechanism spends more than it claims."
+    return AuditReport(
+        colour=colour,
+        verdict=verdict,
+        recomputed=verification.to_json(),
+        mechanisms=MechanismAudits(confidence=1 - alpha, audits=tuple(audits)),
+        label_inference=inference,
     )
