@@ -565,12 +565,12 @@ def test_a_twin_whose_noise_depends_on_labels_is_found(tmp_path):
     settled = label_bags.settle_labels
 
     def twin(reach, answers, choice):
-        made, rule = settled(reach, answers, choice), choice.calibration
+        made, budget = settled(reach, answers, choice), choice.budget
 
         def hide(told, sizes):
             step = float(np.ptp(told)) / 2**20
             event = made.events[-1].on_grid(step)
-            return event.hide(told, sizes, low=rule.bounds[0], source=choice.noise_source)
+            return event.hide(told, sizes, low=budget.rule.bounds[0], source=budget.noise_source)
 
         return dataclasses.replace(made, hide=hide)
 

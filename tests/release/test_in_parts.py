@@ -313,7 +313,7 @@ def test_labels_are_centred_on_a_private_model_where_the_rows_are(people, tmp_pa
     left, expected = centred_steps(labels, predictions, bounds=(-9, 9), step=means.grid_step)
     assert 0.5 < release.certificate.limit < 4.6  # as far as a strong signal leaves labels
     exact = -9.0 + means.grid_step * read.bags.mean((left + expected).astype(float))
-    drawn = means.draw(100_000, SimulatedNoise(0)) * means.grid_step / means.number_sd
+    drawn = means.noise.draw(100_000, SimulatedNoise(0)) * means.grid_step / means.number_sd
     off = [exact, *(exact - means.grid_step * read.bags.mean(p * 1.0) for p in (left, expected))]
     far = [np.mean(((read.labels - one) / read.noise_sd) ** 2) for one in off]
     # Six deviations of the mean square of so many standardised errors.
