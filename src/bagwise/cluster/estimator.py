@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bagwise._types import AnyArray, IntArray
 from bagwise.cluster.metric import make_points
-from bagwise.cluster.state import CHUNK, EffortName, SizeRange, sums_of_clusters
+from bagwise.cluster.state import CHUNK, EffortName, SizeRange, inertia_of, sums_of_clusters
 
 # Up to this many clusters a start from ordinary k-means is tried too: with few and large clusters
 # the start decides, with many and small ones the search does.
@@ -119,11 +119,7 @@ class SizeConstrainedKMeans(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         clusters = self.cluster_sizes_.size
         sums = sums_of_clusters(X.astype(np.float64, copy=False), self.labels_, clusters)
         self.cluster_centers_ = (sums / self.cluster_sizes_[:, None]).astype(X.dtype, copy=False)
-        self.inertia_ = 0.0
-        for first in range(0, self.labels_.size, CHUNK):
-            part = slice(first, first + CHUNK)
-            rows = X[part].toarray() if sparse.issparse(X) else X[part]
-            self.inertia_ += float(np.sum((rows - self.cluster_centers_[self.labels_[part]]) ** 2))
+        self.inertia_ = inertia_of(X, self.labels_, self.cluster_centers_)
         return self
 
     def predict(self, X: Any) -> IntArray:

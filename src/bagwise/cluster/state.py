@@ -171,12 +171,18 @@ class OrderedRows:
     @property
     def inertia(self) -> float:
         """Sum of squared distances of the rows from their centres."""
-        total = 0.0
-        for first in range(0, self.labels.size, CHUNK):
-            part = slice(first, first + CHUNK)
-            offset = self.Z[part] - self.centres[self.labels[part]]
-            total += float(np.einsum("ij,ij->", offset, offset, dtype=np.float64))
-        return total
+        return inertia_of(self.Z, self.labels, self.centres)
+
+
+def inertia_of(X: Any, labels: AnyArray, centres: AnyArray) -> float:
+    """Return the sum of squared distances of rows, (n, d), from their centres; X may be sparse."""
+    total = 0.0
+    for first in range(0, labels.size, CHUNK):
+        part = slice(first, first + CHUNK)
+        rows = X[part].toarray() if sparse.issparse(X) else X[part]
+        offset = rows - centres[labels[part]]
+        total += float(np.einsum("ij,ij->", offset, offset, dtype=np.float64))
+    return total
 
 
 def sums_of_clusters(X: Any, labels: AnyArray, clusters: int) -> AnyArray:
