@@ -1,5 +1,7 @@
 """The fit of labelled rows against its own formulas, the textbook, and scikit-learn."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -27,7 +29,10 @@ def encoder_of(X, text=None):
 def fit(X, y, family="gaussian", encoder=None, all_rows=None):
     encoder = encoder or encoder_of(X)[0]
     deviations = (X if all_rows is None else all_rows).std(axis=0)
-    return fit_rows(LabelledRows(X, y, find_family(family), encoder, deviations))
+    kind = find_family(family)
+    made = fit_rows(LabelledRows(X, y, kind, encoder, deviations))
+    coef, intercept = made.split(classes=kind.has_classes)
+    return SimpleNamespace(coef=coef, intercept=intercept, **vars(made))
 
 
 def drawn(family, *, m, coef, seed=0, scale=1.0):
@@ -229,15 +234,16 @@ def test_a_far_row_is_predicted_no_more_than_labelled_rows_and_no_label_is_kept(
     y = rng.poisson(np.exp(0.5 + X @ [0.8, 0.0])).astype(float)
     rows = LabelledRows(X, y, find_family("poisson"), encoder_of(X)[0], X.std(axis=0))
     fitted = fit_rows(rows)
+    coef, intercept = fitted.split(classes=False)
     low, high = bounds_of(rows, fitted, (0.0, 1e9))
-    means = np.exp(X @ fitted.coef + fitted.intercept)
+    means = np.exp(X @ coef + intercept)
     assert low == 0
     assert high == pytest.approx(means.max())
     assert high not in y
     assert high != np.ceil(high)
-    assert predict_linearly(rows)(far) == pytest.approx([high, np.exp(fitted.intercept)])
+    assert predict_linearly(rows)(far) == pytest.approx([high, np.exp(intercept)])
     # Without that limit the far row is predicted absurdly, and bounds that are narrower stay.
-    assert np.exp(far @ fitted.coef + fitted.intercept)[0] > 1e6 > 1e4 * high
+    assert np.exp(far @ coef + intercept)[0] > 1e6 > 1e4 * high
     assert bounds_of(rows, fitted, (0.0, high / 2)) == (0.0, high / 2)
     # Other links do not run away: what was stated stays, if anything was.
     numbers = LabelledRows(X, y, find_family("gaussian"), rows.encoder, rows.deviations)

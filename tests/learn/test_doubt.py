@@ -63,7 +63,7 @@ def test_a_little_lack_of_fit_does_not_make_everything_noise(monkeypatch):
     lost = {}
     for rule in ("of its own", "a multiple"):
         if rule == "a multiple":  # the twin: what collapsed
-            monkeypatch.setattr(fitting.Setting, "_unexplained", lambda *_: NOTHING)
+            monkeypatch.setattr(fitting, "Unexplained", lambda **_: NOTHING)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = bw.BaggedGLM("bernoulli").fit(X, labels[index], bags=index, noise_sd=0.005)
@@ -83,12 +83,12 @@ def test_evidence_is_the_ratio_of_integrals():
         problem, problem.constant_start(), SlopePrior.of(problem, X, problem.constant_start())
     )
     end, prior = shrunk.solution, shrunk.prior
-    omega = end.problem.true_variance(end.beta)
+    (omega,) = end.problem.gathered("true_variance", end.beta)
     units = prior.basis[0, 0] * np.sqrt(prior.variance)
 
     def density(slope, level):
         beta = np.array([slope * units, level])
-        off = labels - end.problem.moments(beta)[0]
+        off = labels - end.problem.gathered("moments", beta)[0]
         loose = (level - prior.center[1]) ** 2 / 9
         return np.exp((base - np.sum(off**2 / omega) - loose - slope**2) / 2)
 

@@ -123,7 +123,11 @@ def test_the_score_of_bag_loss_is_its_gradient(family, kind):
         rows = problem.design.standardise(X)
         mean = setting.family.mean(rows @ at)
         average = np.array([mean[bags.index == b].mean() for b in range(bags.n_bags)])
-        return np.sum((labels - average) ** 2 / problem.omega) / 2 / problem.total
+        return (
+            np.sum((labels - average) ** 2 / problem.here.weighed(problem.weights).omega)
+            / 2
+            / problem.total
+        )
 
     gradient = [loss(beta + 1e-20j * unit).imag / 1e-20 for unit in np.eye(4)]
     np.testing.assert_allclose(problem.equations(beta).score, -np.array(gradient), rtol=1e-9)
@@ -139,10 +143,11 @@ def test_the_score_of_other_losses_is_their_gradient(family, loss):
     problem = problem_of(Setting(data, fitted, "mean", "known-noise", True, 0.0), loss)
     beta = problem.constant_start() + np.array([0.02, -0.01, 0.03, 0.01])
     problem = problem.reweighted(beta)
+    units = problem.here.weighed(problem.weights)
     rows = problem.design.standardise(problem.design.rows)
 
     def value(at):
-        return problem.weight() @ fitted.loss(problem.labels, rows @ at) / problem.total
+        return units.weight() @ fitted.loss(units.labels, rows @ at) / problem.total
 
     gradient = [value(beta + 1e-20j * unit).imag / 1e-20 for unit in np.eye(4)]
     np.testing.assert_allclose(problem.equations(beta).score, -np.array(gradient), rtol=1e-9)

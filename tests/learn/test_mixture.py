@@ -1,5 +1,6 @@
 """The likelihood of picked labels: by brute force, by derivatives, in limits, by simulation."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -17,8 +18,8 @@ from bagwise.errors import (
     StrategyError,
 )
 from bagwise.families import find_family
+from bagwise.glm.data import BagData
 from bagwise.learn import mixture
-from bagwise.learn.bag_data import BagData
 from bagwise.learn.fitting import Setting
 from bagwise.learn.mixture import PickedRows, Point, fit_mixture
 from bagwise.rng import SimulatedNoise
@@ -57,7 +58,10 @@ def setting_of(data, *, fit_intercept=True, ridge=0.0):
 
 
 def fit(data, **options):
-    return fit_mixture(setting_of(data, **options))
+    with warnings.catch_warnings():
+        for expected in (RankWarning, NotConvergedWarning):
+            warnings.simplefilter("ignore", expected)
+        return fit_mixture(setting_of(data, **options))
 
 
 def plain_rows(data, *, ridge=0.0):
@@ -180,12 +184,12 @@ def test_bags_of_one_row_give_the_ordinary_fit(noise_sd, ridge):
     X, y = data.X, data.labels[data.bags.index]
     usual = bw.BaggedGLM(ridge=ridge).fit(X, y, noise_sd=noise_sd)
     expected = np.append(usual.coef_, usual.intercept_)
-    np.testing.assert_allclose(found.estimates[0], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.table[0], expected, rtol=1e-4, atol=1e-5)
     assert found.converged
     assert found.rank == usual.rank_ == 3
     assert found.freedom == usual.freedom_
     if ridge == 0:
-        assert found.phi == pytest.approx(usual.dispersion_, rel=1e-3)
+        assert found.dispersion == pytest.approx(usual.dispersion_, rel=1e-3)
         ratio = np.sqrt(np.diag(found.covariance) / np.diag(usual.covariance_))
         np.testing.assert_allclose(ratio, 1.0, atol=0.25)
     assert ("ridge" in found.note) == (ridge > 0)
@@ -210,9 +214,9 @@ def test_a_bag_of_weight_two_counts_as_two_and_of_zero_as_none():
         np.ones(len(labels)),
     )
     repeated = fit(copies)
-    np.testing.assert_allclose(weighted.estimates, repeated.estimates, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(weighted.table, repeated.table, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(weighted.covariance, repeated.covariance, rtol=1e-3, atol=1e-8)
-    assert weighted.phi == pytest.approx(repeated.phi, rel=1e-4)
+    assert weighted.dispersion == pytest.approx(repeated.dispersion, rel=1e-4)
     assert weighted.freedom == repeated.freedom
     assert f"over {int((weight > 0).sum())} bags" in weighted.note
 
@@ -226,7 +230,7 @@ def test_the_order_of_rows_and_bags_does_not_matter():
         data, X=data.X[rows], bags=Bags(place[data.bags.index[rows]]), labels=data.labels[bags]
     )
     first, second = fit(data), fit(moved)
-    np.testing.assert_allclose(first.estimates, second.estimates, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(first.table, second.table, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(first.covariance, second.covariance, rtol=1e-3, atol=1e-8)
 
 
@@ -236,7 +240,7 @@ def test_units_of_columns_do_not_matter():
     first = fit(data)
     second = fit(replace(data, X=data.X * scale + shift))
     np.testing.assert_allclose(
-        second.estimates[0, :-1] * scale, first.estimates[0, :-1], rtol=1e-4, atol=1e-5
+        second.table[0, :-1] * scale, first.table[0, :-1], rtol=1e-4, atol=1e-5
     )
     errors = [np.sqrt(np.diag(found.covariance))[:-1] for found in (first, second)]
     np.testing.assert_allclose(errors[1] * np.abs(scale), errors[0], rtol=1e-3)
@@ -247,18 +251,16 @@ def test_units_of_normal_labels_do_not_matter():
     first = fit(data, ridge=0.1)
     other = replace(data, labels=1e6 * data.labels - 7e6, noise_sd=1e6 * data.noise_sd)
     second = fit(other, ridge=0.1)
-    back = second.estimates[0] / 1e6 + np.array([0, 0, 0, 7.0])
-    np.testing.assert_allclose(back, first.estimates[0], rtol=1e-5, atol=1e-6)
-    assert second.phi == pytest.approx(1e12 * first.phi, rel=1e-5)
+    back = second.table[0] / 1e6 + np.array([0, 0, 0, 7.0])
+    np.testing.assert_allclose(back, first.table[0], rtol=1e-5, atol=1e-6)
+    assert second.dispersion == pytest.approx(1e12 * first.dispersion, rel=1e-5)
 
 
 def test_constant_and_duplicate_columns_do_no_harm():
     data = picks(n=400)
     X = np.column_stack([data.X, np.full(400, 1e3), data.X[:, 0]])
     first, second = fit(data), fit(replace(data, X=X))
-    predicted = [
-        D @ f.estimates[0, :-1] + f.estimates[0, -1] for D, f in ((data.X, first), (X, second))
-    ]
+    predicted = [D @ f.table[0, :-1] + f.table[0, -1] for D, f in ((data.X, first), (X, second))]
     np.testing.assert_allclose(predicted[1], predicted[0], rtol=1e-4, atol=1e-4)
     assert (first.rank, second.rank) == (3, 3)
     lost = np.isnan(np.diag(second.covariance))
@@ -276,8 +278,8 @@ def test_without_an_intercept_a_column_of_ones_is_one():
     usual = fit(data)
     ones = replace(data, X=np.column_stack([data.X, np.ones(400)]))
     own = fit(ones, fit_intercept=False)
-    assert own.estimates[0, -1] == 0
-    np.testing.assert_allclose(own.estimates[0, :-1], usual.estimates[0], rtol=1e-4, atol=1e-5)
+    assert own.table[0, -1] == 0
+    np.testing.assert_allclose(own.table[0, :-1], usual.table[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(own.covariance[:-1, :-1], usual.covariance, rtol=1e-3, atol=1e-8)
 
 
@@ -286,7 +288,7 @@ def test_too_few_bags_are_met_without_error_and_that_is_said(n_bags):
     data = picks(n=3 * n_bags, size=3)
     with pytest.warns(SeparationWarning, match="without error") as caught:
         found = fit(data)
-    assert np.isfinite(found.estimates).all()
+    assert np.isfinite(found.table).all()
     assert found.rank <= n_bags
     assert found.covariance is None
     assert found.note.startswith("No intervals")
@@ -297,14 +299,14 @@ def test_equal_labels_are_met_without_error():
     data = picks(n=60)
     with pytest.warns(SeparationWarning, match="without error"):
         found = fit(replace(data, labels=np.full(15, 3.0)))
-    np.testing.assert_allclose(found.estimates[0], [0, 0, 0, 3], atol=1e-6)
+    np.testing.assert_allclose(found.table[0], [0, 0, 0, 3], atol=1e-6)
 
 
 def test_privacy_noise_alone_can_explain_the_labels():
     data = picks(n=2000, noise_sd=1.0, phi=1e-12)
     found = fit(data)
-    assert found.phi < 0.1
-    off = found.estimates[0] - TRUTH
+    assert found.dispersion < 0.1
+    off = found.table[0] - TRUTH
     chi = off @ np.linalg.solve(found.covariance, off)
     assert chi < stats.chi2.isf(ALPHA, 4)
 
@@ -315,9 +317,9 @@ def test_labels_with_much_noise_count_for_little():
     quiet = replace(data, weight=(noise == 0).astype(float))
     both, alone = fit(data), fit(quiet)
     errors = np.sqrt(np.diag(alone.covariance))
-    assert np.all(np.abs(both.estimates[0] - alone.estimates[0]) < 0.2 * errors)
+    assert np.all(np.abs(both.table[0] - alone.table[0]) < 0.2 * errors)
     blind = fit(replace(data, noise_sd=np.zeros(400)))
-    assert np.any(np.abs(blind.estimates[0] - alone.estimates[0]) > 2 * errors)
+    assert np.any(np.abs(blind.table[0] - alone.table[0]) > 2 * errors)
 
 
 def test_rows_with_labels_of_their_own_join_the_bags():
@@ -413,8 +415,10 @@ def test_the_covariance_is_the_inverse_of_the_scores_outer_product():
     data = replace(data, X=data.X * [1.0, 100.0, 0.01] + [0.0, 3.0, 5.0])
     found = fit(data)
     rows = plain_rows(data)
-    point = Point.at(rows, found.estimates[0], found.phi)
-    by_phi = [Point.at(rows, point.theta, found.phi * np.exp(step)) for step in (1e-5, -1e-5)]
+    point = Point.at(rows, found.table[0], found.dispersion)
+    by_phi = [
+        Point.at(rows, point.theta, found.dispersion * np.exp(step)) for step in (1e-5, -1e-5)
+    ]
     scores = np.column_stack([mixture.scores_of(rows, point), mixture.scores_by_scale(rows, point)])
     slope = (by_phi[0].log_likelihood - by_phi[1].log_likelihood) / 2e-5
     assert scores[:, -1].sum() == pytest.approx(slope, abs=1e-4)
@@ -490,7 +494,7 @@ def test_a_maximum_that_chance_explains_is_not_believed_at_once():
     for seed in range(2, 12):
         coef = np.random.default_rng(seed).normal(size=10)
         best = fit(picks(seed=seed, n=10_000, size=40, coef=coef))
-        found += np.sum((best.estimates[0, :-1] - coef) ** 2) < 0.5
+        found += np.sum((best.table[0, :-1] - coef) ** 2) < 0.5
     assert found >= 6
 
 

@@ -13,10 +13,10 @@ from joblib import wrap_non_picklable_objects
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagwiseWarning, SeparationWarning
 from bagwise.families import find_family
-from bagwise.glm.parts import Chunk
+from bagwise.glm.data import BagData
 from bagwise.glm.shrinkage import SlopePrior
 from bagwise.glm.solver import Penalty, solve
-from bagwise.learn.bag_data import BagData, read_bags
+from bagwise.learn.bag_data import read_bags
 from bagwise.learn.fitting import Setting, fit_equations, problem_of
 from bagwise.privacy.noise_laws import LAWS
 from bagwise.rows.whitening import Moments
@@ -49,7 +49,7 @@ class Here:
 
 def moments_of(here):
     """Return those of the rows in chunks."""
-    return here.over(lambda chunk: Moments.of(chunk.rows), lambda one, other: one + other)
+    return here.over(lambda part: Moments.of(part.X), lambda one, other: one + other)
 
 
 def example(family, noise=0.02, n=1500, seed=0):
@@ -81,10 +81,15 @@ def settings(
     chunks = []
     for part in np.array_split(np.arange(bags.n_bags), 4):
         rows = np.isin(bags.index, part)
-        inside, index = X[rows], bags.index[rows] - part[0]
+        inside, index, counts = X[rows], bags.index[rows] - part[0], None
         if family == "gaussian" and centroids:
-            inside, index = bags.mean(X)[part], np.arange(part.size)
-        chunks.append(Chunk(int(part[0]), inside, index, bags.sizes[part], labels[part], sd[part]))
+            inside, index, counts = bags.mean(X)[part], np.arange(part.size), bags.sizes[part]
+        chunks.append(
+            BagData(
+                inside, Bags(index), labels[part], sd[part], np.ones(part.size),
+                counts=counts, first=int(part[0]),
+            )
+        )  # fmt: skip
     here = Here(chunks[::-1])  # they come back in any order
     axes = Moments.of(X).axes
     sizes = SimpleNamespace(sizes=bags.sizes, n_bags=bags.n_bags, n_rows=bags.n_rows)
@@ -101,22 +106,18 @@ def assert_same_fit(at_hand, in_parts, loss="bag", rtol=1e-6):
         theirs = fit_equations(at_hand, loss)
         ours = fit_equations(in_parts, loss)
     assert (ours.note, ours.converged, ours.rank) == (theirs.note, theirs.converged, theirs.rank)
-    assert (ours.freedom, ours.separated) == (theirs.freedom, theirs.separated)
-    np.testing.assert_allclose(ours.estimates, theirs.estimates, rtol=rtol, atol=1e-9)
-    assert (ours.phi is None) == (theirs.phi is None)
-    if theirs.phi is not None:
-        np.testing.assert_allclose(ours.phi, theirs.phi, rtol=rtol)
+    assert ours.freedom == theirs.freedom
+    np.testing.assert_allclose(ours.table, theirs.table, rtol=rtol, atol=1e-9)
+    assert (ours.dispersion is None) == (theirs.dispersion is None)
+    if theirs.dispersion is not None:
+        np.testing.assert_allclose(ours.dispersion, theirs.dispersion, rtol=rtol)
     assert (ours.covariance is None) == (theirs.covariance is None)
     if ours.covariance is not None:
         variances, expected = (np.diag(found.covariance) for found in (ours, theirs))
         np.testing.assert_allclose(variances, expected, rtol=2 * rtol)
-    if theirs.uncertainty is not None:
-        np.testing.assert_allclose(
-            ours.uncertainty.unpenalised, theirs.uncertainty.unpenalised, rtol=rtol, atol=1e-9
-        )
-        np.testing.assert_allclose(
-            ours.uncertainty.posterior, theirs.uncertainty.posterior, rtol=10 * rtol
-        )
+    if theirs.unshrunk is not None:
+        np.testing.assert_allclose(ours.unshrunk, theirs.unshrunk, rtol=rtol, atol=1e-9)
+        np.testing.assert_allclose(ours.posterior, theirs.posterior, rtol=10 * rtol)
     return ours
 
 
@@ -158,13 +159,13 @@ def test_labels_that_are_told_apart_are_told_from_chunks():
     _, in_parts, here = settings("bernoulli", noise=0.0)
     told = np.arange(in_parts.data.labels.size) % 2.0
     for place, chunk in enumerate(here.chunks):
-        labels, rows = told[chunk.first :][: chunk.sizes.size], chunk.rows.copy()
-        rows[:, 1] = labels[chunk.index]
-        here.chunks[place] = replace(chunk, labels=labels, rows=rows)
+        labels, rows = told[chunk.first :][: chunk.bags.n_bags], chunk.X.copy()
+        rows[:, 1] = labels[chunk.bags.index]
+        here.chunks[place] = replace(chunk, labels=labels, X=rows)
     data = replace(in_parts.data, labels=told, moments=moments_of(here), axes=moments_of(here).axes)
     with pytest.warns(SeparationWarning):
         fitted = fit_equations(replace(in_parts, data=data), "bag", covariance="cautious")
-    assert fitted.separated
+    assert fitted.covariance is None
 
 
 @pytest.mark.parametrize("family", LABELS)
@@ -184,7 +185,7 @@ def test_exposure_is_that_in_memory(family, noise, loss):
     at_hand = replace(at_hand, data=replace(at_hand.data, offset=offset), rule=rule)
     index = at_hand.data.bags.index
     for place, chunk in enumerate(here.chunks):
-        mine = (index >= chunk.first) & (index < chunk.first + chunk.sizes.size)
+        mine = (index >= chunk.first) & (index < chunk.first + chunk.bags.n_bags)
         here.chunks[place] = replace(chunk, offset=offset[mine])
     data = replace(in_parts.data, moments=moments_of(here), axes=moments_of(here).axes)
     assert_same_fit(at_hand, replace(in_parts, data=data, rule=rule), loss)
@@ -202,7 +203,7 @@ def test_classes_are_those_in_memory(noise, ridge, single):
     drawn[at_hand.data.X[:, 0] > 1] = [0, 0, 1]
     shares = bags.mean(drawn) + noise * rng.normal(size=(bags.n_bags, 3))
     for place, chunk in enumerate(here.chunks):
-        labels = shares[chunk.first :][: chunk.sizes.size]
+        labels = shares[chunk.first :][: chunk.bags.n_bags]
         here.chunks[place] = replace(chunk, labels=labels)
     kind = find_family("multinomial")
     at_hand, in_parts = (
@@ -216,12 +217,11 @@ def in_bags_of_one(at_hand, in_parts, here):
     """The first rows of all chunks, each a bag."""
     first, sd = 0, np.full(200, at_hand.data.noise_sd.max())
     for place, chunk in enumerate(here.chunks):
-        few, labels = chunk.rows[:50], np.zeros(50)
-        here.chunks[place] = Chunk(
-            first, few, np.arange(50), np.ones(50, dtype=int), labels, sd[:50]
+        here.chunks[place] = BagData(
+            chunk.X[:50], Bags.singletons(50), np.zeros(50), sd[:50], np.ones(50), first=first
         )
         first += 50
-    X, bags = np.concatenate([chunk.rows for chunk in here.chunks]), Bags.singletons(200)
+    X, bags = np.concatenate([chunk.X for chunk in here.chunks]), Bags.singletons(200)
     data = BagData(X, bags, np.zeros(200), sd, np.ones(200))
     found = moments_of(here)
     elsewhere = replace(data, X=X[:0], axes=found.axes, parts=here.over, moments=found)
@@ -241,3 +241,19 @@ def test_sums_serve_for_every_dispersion():
         np.testing.assert_allclose(here.rest, there.rest, rtol=1e-11)
     most, expected = (model.most_dispersion() for model in models)
     np.testing.assert_allclose(most, expected, rtol=1e-10)
+
+
+def test_blocks_of_many_bags_are_one_linear_model():
+    """More bags than are looked at together, before any has a weight."""
+    rng = np.random.default_rng(2)
+    X, bags = rng.normal(size=(20_000, 2)), Bags(np.arange(20_000) // 2)
+    labels = bags.mean(rng.poisson(np.exp(X @ [0.3, -0.2])).astype(float))
+    data = read_bags(X, labels[bags.index], bags=bags, noise_sd=0.1)
+    setting = Setting(data, find_family("poisson"), "mean", "known-noise", True, "auto")
+    problem = problem_of(setting, "bag")
+    beta = problem.constant_start() + np.array([0.2, -0.1, 0.0])
+    jacobian, residuals, _ = problem.near(beta)
+    mean = np.exp(problem.design.standardise(X) @ beta)
+    np.testing.assert_allclose(residuals, labels - bags.mean(mean), atol=1e-12)
+    expected = bags.mean(problem.design.standardise(X) * mean[:, None])
+    np.testing.assert_allclose(jacobian, expected, atol=1e-12)

@@ -77,9 +77,7 @@ def test_without_noise_the_weighted_equations_are_solved(family, norm):
 
     other = optimize.root(equations, fit.unshrunk, tol=1e-10)
     np.testing.assert_allclose(fit.unshrunk, other.x, atol=1e-4)
-    np.testing.assert_allclose(
-        np.append(fit.coef, fit.intercept), other.x, atol=0.02
-    )  # hardly shrunk
+    np.testing.assert_allclose(fit.table[0], other.x, atol=0.02)  # hardly shrunk
     # The twin: equations of other weights have another solution.
     even = optimize.root(
         lambda beta: (
@@ -111,14 +109,14 @@ def test_the_gaussian_model_is_the_posterior_mean_and_tau_the_most_likely():
         return -2 * law.logpdf(contrast @ found.sums) - log_variance
 
     best = optimize.minimize_scalar(unlikely, bracket=(-3, 0)).x
-    assert fit.variance == pytest.approx(np.exp(best), rel=0.005)
+    assert fit.slope_variance == pytest.approx(np.exp(best), rel=0.005)
     # The twin: noise that is taken for half of what it is suggests another size of the slopes.
     wrong = optimize.minimize_scalar(lambda v: unlikely(v, omega / 4), bracket=(-3, 0)).x
-    assert fit.variance != pytest.approx(np.exp(wrong), rel=0.01)
+    assert fit.slope_variance != pytest.approx(np.exp(wrong), rel=0.01)
 
-    precision = H.T @ np.linalg.inv(omega) @ H + slopes / fit.variance
+    precision = H.T @ np.linalg.inv(omega) @ H + slopes / fit.slope_variance
     theta = np.linalg.solve(precision, H.T @ np.linalg.solve(omega, found.sums))
-    predicted = X @ fit.coef + fit.intercept
+    predicted = X @ fit.table[0, :-1] + fit.table[0, -1]
     np.testing.assert_allclose(predicted, Z @ theta, atol=1e-3)
     unshrunk = X @ fit.unshrunk[:-1] + fit.unshrunk[-1]
     np.testing.assert_allclose(unshrunk, Z @ (design.decoder @ found.sums), atol=1e-6)
@@ -165,7 +163,7 @@ def test_noise_that_says_nothing_leaves_about_the_mean(family, norm):
     for seed in range(12):
         X, _, design, kind, bounds, found = fitted(family, noise_seed=seed, norm=norm, epsilon=0.02)
         fit = fit_statistics(X, found, design=design, family=kind, bounds=bounds)
-        eta = X @ fit.coef + fit.intercept
+        eta = X @ fit.table[0, :-1] + fit.table[0, -1]
         assert np.isfinite(kind.mean(eta)).all()
         away.append(eta.std())
         unshrunk.append((X @ fit.unshrunk[:-1]).std())
@@ -228,7 +226,7 @@ def test_a_fit_that_does_not_converge_predicts_the_mean(monkeypatch):
     X, _, design, kind, bounds, found = fitted("poisson")
     fit = fit_statistics(X, found, design=design, family=kind, bounds=bounds)
     assert not fit.converged
-    np.testing.assert_allclose(fit.coef, 0, atol=1e-12)
+    np.testing.assert_allclose(fit.table[0, :-1], 0, atol=1e-12)
 
 
 def test_one_odd_row_whose_rate_is_enormous_costs_the_others_no_slope():

@@ -91,10 +91,8 @@ def fit_rows(rows: LabelledRows) -> Estimates:
     check_enough(rows)
     table, solution = fit_coefficients(rows)
     errors, unshrunk, freedom, note = _intervals(rows)
-    classes = rows.family.has_classes
     return Estimates(
-        coef=table[:, :-1] if classes else table[0, :-1],
-        intercept=table[:, -1] if classes else float(table[0, -1]),
+        table=table,
         dispersion=float(solution.problem.phi),
         converged=solution.converged and bool(np.isfinite(table).all()),
         standard_errors=errors,
@@ -107,7 +105,7 @@ def fit_rows(rows: LabelledRows) -> Estimates:
 def bounds_of(rows: LabelledRows, fit: Estimates, stated: Bounds | None) -> Bounds | None:
     """Return the bounds to which predictions are clipped."""
     low, high = stated or rows.family.label_range
-    highest = _highest(rows, np.append(fit.coef, fit.intercept)[None])
+    highest = _highest(rows, fit.table)
     return (low, min(high, highest)) if low < highest < np.inf else stated
 
 
@@ -215,7 +213,7 @@ def _dispersion(problem: BagProblem, beta: FloatArray, *, used: float) -> float:
     """
     if problem.family.label_range == (0.0, 1.0):
         return 1.0
-    mean, variance, _ = problem.moments(beta)
+    mean, variance, _ = problem.gathered("moments", beta)
     pearson = float(np.sum((problem.labels - mean) ** 2 / variance))
     phi = pearson / max(1.0, problem.n_units - used)
     return max(phi, 1.0) if problem.family.knows_dispersion else phi
@@ -247,9 +245,8 @@ def _intervals(
     errors = np.sqrt(np.diag(covariance))
     if not np.isfinite(errors).any():
         return None, None, np.inf, none
-    table = np.column_stack([np.atleast_2d(estimator.coef_), np.atleast_1d(estimator.intercept_)])
     note = (
         "Coefficients are shrunk towards 0 as far as the labels suggest. Standard errors, p values "
         f"and intervals are those without shrinkage, from {len(rows.y)} labels."
     )
-    return errors, table.ravel(), float(estimator.freedom_), note
+    return errors, estimator.estimates_.table.ravel(), float(estimator.freedom_), note

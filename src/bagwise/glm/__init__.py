@@ -4,6 +4,6 @@ Whatever is known of the labels is a public linear map of them plus noise of a k
 bags, or a few sums over all rows. Near a fit, both are linear models with known errors, so that one
 solver (`solver`), one belief about slopes and one restricted likelihood (`shrinkage`), and one
 estimate of uncertainty (`inference`) serve both. They differ in how sums over rows are made:
-`problem` and `classes` have the rows at hand, `parts` goes over parts of them, and `statistic`
-has only some noisy sums.
+`problem` goes over parts of the bags, whose `units` (or `classes`) have the rows at hand, and
+`statistic` has only some noisy sums.
 """

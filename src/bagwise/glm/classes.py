@@ -17,12 +17,12 @@ from scipy import linalg
 from bagwise._types import FloatArray
 from bagwise.glm.design import chunks
 from bagwise.glm.linear import Block
-from bagwise.glm.problem import BAGS_AT_A_TIME, BagProblem, Equations
+from bagwise.glm.units import BAGS_AT_A_TIME, Units, Weights
 from bagwise.glm.weights import LabelVariance
 
 
 @dataclass(frozen=True)
-class ClassProblem(BagProblem):
+class ClassUnits(Units):
     """Units with shares of classes, labels being (u, classes).
 
     Attributes
@@ -58,20 +58,16 @@ class ClassProblem(BagProblem):
         return self.scale
 
     def loss(self, beta: FloatArray) -> float:
-        """Return the mean square of uncorrelated residuals, halved."""
-        residuals = self._residuals(self.eta(beta))
-        return float(np.sum(residuals**2)) / 2 / self.total
+        """Return the squares of uncorrelated residuals, halved."""
+        return float(np.sum(self._residuals(self.eta(beta)) ** 2)) / 2
 
     def moments(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return expected shares, their mean covariance, and a zero."""
         eta = self.eta(beta)
         return self._shares(eta), self._mean_covariance(eta), np.zeros(1)
 
-    def reweighted(self, beta: FloatArray, phi: float | None = None) -> Self:
-        """Return the same problem with weights from the covariances at beta."""
-        if phi is None:
-            phi = 1.0 if self.rule.phi is None else self.rule.phi
-        here, eta = replace(self, phi=phi), self.eta(beta)
+    def _weigh(self, weights: Weights) -> Self:
+        here, eta = replace(self, phi=weights.phi), self.eta(weights.beta)
         mean = self.inner.T @ self._mean_covariance(eta) @ self.inner
         omega, root = here._inverse_root(here._label_covariance(eta, honest=False))
         trace = np.einsum("uij,ujk,uik->u", root, mean, root) / self.outputs
@@ -82,36 +78,17 @@ class ClassProblem(BagProblem):
         eta = self.eta(beta)
         residuals = self._residuals(eta)
         for part in chunks(len(self.labels), BAGS_AT_A_TIME):
-            jacobian = np.matmul(self.root[part] @ self.inner.T, self._jacobian(eta, part))
+            jacobian = np.matmul(self.root[part] @ self.inner.T, self._jacobian_of(eta, part))
             jacobian = jacobian.reshape(-1, self.width)
             yield Block(jacobian, jacobian, residuals[part].ravel())
 
-    def equations(self, beta: FloatArray) -> Equations:
-        """Add up the blocks; of units with one predictor each, without writing them out.
-
-        With x the row of a unit and L, (q, q), the derivative of its uncorrelated residuals by its
-        predictors, the derivative by beta is the product of L and x, so that the information is
-        the sum of ``L'L`` times ``x x'``, block by block of beta.
-        """
+    def _equations(self, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
         if self.members is not None:
-            return super().equations(beta)
-        q, width = self.outputs, self.design.width
+            return super()._equations(beta)
         eta = self.eta(beta)
         lever = np.matmul(self.root @ self.inner.T, self.family.slope(eta))
         pull = np.einsum("uij,ui->uj", lever, self._residuals(eta))
-        square = np.matmul(lever.transpose(0, 2, 1), lever)
-        score, information = np.zeros((q, width)), np.zeros((q, width, q, width))
-        for part in chunks(len(self.labels)):
-            rows = self.design.standardise(self.design.rows[part])
-            score += pull[part].T @ rows
-            for i in range(q):
-                for j in range(i + 1):
-                    block = rows.T @ (square[part, i, j, None] * rows)
-                    information[i, :, j] += block
-                    if i != j:
-                        information[j, :, i] += block
-        matrix = information.reshape(self.width, self.width)
-        return Equations(score.ravel() / self.total, matrix / self.total)
+        return self._of_rows(pull, np.matmul(lever.transpose(0, 2, 1), lever))
 
     def true_variance(self, beta: FloatArray) -> FloatArray:
         """Return the actual variance of each residual, whatever the weights assume."""
@@ -122,7 +99,7 @@ class ClassProblem(BagProblem):
     def label_variance(self, beta: FloatArray) -> LabelVariance:
         """Return variances relative to those that the weights, taken at beta, assume."""
         del beta
-        rest = self.rule.unexplained
+        rest = self.trust.unexplained
         share = rest.usual / self.uncorrelated.ravel()
         return LabelVariance(share, 1 - (self.phi - rest.least) * share, rest.least)
 
@@ -139,7 +116,7 @@ class ClassProblem(BagProblem):
 
     def _label_covariance(self, eta: FloatArray, *, honest: bool) -> FloatArray:
         """Return the covariance of contrasts: the actual one, or that of the rule for weights."""
-        trust = self.rule
+        trust = self.trust
         if trust.label_kind == "pick":
             shares = self._shares(eta)[:, 1:]
             products = shares[:, :, None] * shares[:, None, :]
@@ -157,11 +134,11 @@ class ClassProblem(BagProblem):
         """Return eigenvalues and R with ``R covariance R' = 1``, if need be of small chances."""
         # Not `data.whitening`: of labels, whose units count, and no direction is left out.
         values, vectors = np.linalg.eigh(covariance)
-        values = np.maximum(values, 1e-10 * float(values[self.base() > 0].max()) + 1e-14)
+        values = np.maximum(values, 1e-10 * float(values[self.trust.base > 0].max()) + 1e-14)
         scaled = vectors / np.sqrt(values)[:, None, :]
         return values, np.asarray(scaled.transpose(0, 2, 1))
 
-    def _jacobian(self, eta: FloatArray, part: slice) -> FloatArray:
+    def _jacobian_of(self, eta: FloatArray, part: slice) -> FloatArray:
         """Return the derivative of shares[1:] by beta, (u, q, p * q)."""
         q = self.outputs
         if self.members is None:
@@ -172,6 +149,6 @@ class ClassProblem(BagProblem):
         out = np.empty((len(range(*part.indices(len(self.labels)))), q, q, self.design.width))
         for i in range(q):
             for j in range(i + 1):  # slopes of chances are symmetric
-                jacobian = self.members.mean_rows(self.design, slope[:, i, j], part)
+                jacobian = self.mean_rows(slope[:, i, j], part)
                 out[:, i, j] = out[:, j, i] = jacobian
         return out.reshape(-1, q, self.width)

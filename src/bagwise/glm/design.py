@@ -13,7 +13,7 @@ changes, and bag loss holds as it stands.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -23,9 +23,10 @@ from bagwise.errors import BagsError, StrategyError
 from bagwise.families import Family
 from bagwise.rows.whitening import Moments
 
+T = TypeVar("T")
+
 _ROUNDING = 1e-12  # of its size: a column whose entries differ by less is a constant
-CHUNK = 65_536  # rows at a time: the extra memory does not grow with n
-_AT_A_TIME = 4096  # rows that stay in the processor's cache
+CHUNK = 4096  # rows that stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Design:
         total, first = float(weight.sum()), rows[0].copy()
         mean, square = np.zeros(first.size), np.zeros(first.size)
         # Around the first row: a constant column has no spread then, whatever its size.
-        for part in chunks(len(rows), _AT_A_TIME):
+        for part in chunks(len(rows)):
             off = rows[part] - first
             mean += weight[part] @ off
             square += weight[part] @ np.square(off, out=off)
@@ -105,17 +106,16 @@ class Design:
 
     def eta(self, beta: FloatArray) -> FloatArray:
         """Return the linear predictor of every row; beta is (p,) or (p, q)."""
-        # Loss, weights and equations ask for the same eta one after the other.
-        key = beta.tobytes()
-        if key not in self._last:
+
+        def make() -> FloatArray:
             coef, intercept = self.coefficients(beta)
             eta = np.asarray(self.rows @ coef + intercept)
-            if self.offset is not None:
-                eta = eta + self.offset
+            eta = eta if self.offset is None else eta + self.offset
             eta.flags.writeable = False
-            self._last.clear()
-            self._last[key] = eta
-        return self._last[key]
+            return eta
+
+        # Loss, weights and equations ask for the same eta one after the other.
+        return remember(self._last, beta.tobytes(), make)
 
     def coefficients(self, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return coefficients and intercept in the columns' own units."""
@@ -156,6 +156,15 @@ class Design:
         if self.flat is not None:
             slopes[:, self.flat] = 0.0
         return np.column_stack([slopes, count]) if self.fit_intercept else slopes
+
+
+def remember(cache: dict[Any, T], key: Any, make: Callable[[], T], *, most: int = 1) -> T:
+    """Return what was made for a key, or make it; the oldest results are forgotten."""
+    if key not in cache:
+        for old in list(cache)[: len(cache) + 1 - most]:
+            del cache[old]
+        cache[key] = make()
+    return cache[key]
 
 
 def chunks(n: int, length: int = CHUNK) -> list[slice]:

@@ -20,13 +20,16 @@ F2, F4 of the theory page for the Gaussian family; Huber 1967, White 1982; MacKi
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from bagwise._types import FloatArray
-from bagwise.glm.linear import Block, LinearModel
+from bagwise.glm.linear import Block
 from bagwise.glm.problem import BagProblem
+from bagwise.glm.shrinkage import Shrunk
 from bagwise.glm.solver import Solution, inverse_symmetric
+from bagwise.glm.units import Units
 
 COVARIANCES = ("auto", "model", "robust", "cautious")
 _MOST_LEVERAGE = 0.99  # a bag that decides a direction alone has no residual to judge by
@@ -40,15 +43,22 @@ def covariance_of(solution: Solution[BagProblem], *, kind: str, ridge: float) ->
     problem, beta = solution.problem, solution.beta
     information = solution.information * problem.total
     # With the best weights the two are the same.
-    best = problem.trust is not None and problem.trust.rule == "known-noise" and ridge == 0
+    best = problem.trust.rule == "known-noise" and ridge == 0
+
+    def model_meat(units: Units) -> FloatArray:
+        variance, done = units.true_variance(beta), 0
+        meat = np.zeros((units.width, units.width))
+        for block in units.blocks(beta):
+            here = variance[done : done + len(block.residuals)]
+            meat += (block.instruments * here[:, None]).T @ block.instruments
+            done += len(block.residuals)
+        return meat
+
     return _sandwich(
         problem,
         information,
-        inverse_symmetric(information)[0],
         kind,
-        by_model=lambda: (
-            information if best else problem.over_units(lambda units: _model_meat(units, beta))
-        ),
+        by_model=lambda: information if best else problem.over_units(model_meat),
         by_residuals=lambda meat: problem.over_units(lambda units: meat(units.blocks(beta))),
     )
 
@@ -56,7 +66,6 @@ def covariance_of(solution: Solution[BagProblem], *, kind: str, ridge: float) ->
 def _sandwich(
     problem: BagProblem,
     information: FloatArray,
-    inverse: FloatArray,
     kind: str,
     *,
     by_model: Callable[[], FloatArray],
@@ -67,14 +76,31 @@ def _sandwich(
     `by_model` returns the covariance of the score under the model, and `by_residuals` what a meat
     makes of all units.
     """
-    change = problem.to_own_units()
+    change, outputs = problem.to_own_units(), problem.outputs
+    inverse, _ = inverse_symmetric(information)
+
+    def meat_of(blocks: Iterable[Block], *, fair: bool) -> FloatArray:
+        """Return the covariance of the score by residuals: on the safe side (HC3), or fair (HC2).
+
+        A unit's residuals are taken as if it had been left out of the fit.
+        """
+        meat, shape = np.zeros_like(inverse), (-1, outputs, len(inverse))
+        for block in blocks:
+            instruments = block.instruments.reshape(shape)
+            turned = (block.jacobian @ inverse).reshape(shape)
+            pull = np.einsum("uip,ujp->uij", turned, instruments)
+            own = np.trace(pull, axis1=1, axis2=2)[:, None, None]
+            room = np.eye(outputs) - pull * np.minimum(1, _MOST_LEVERAGE / np.maximum(own, 1e-300))
+            residuals = block.residuals.reshape(-1, outputs, 1)
+            alone = np.linalg.solve(room, residuals)
+            scores = np.einsum("uip,ui->up", instruments, alone[:, :, 0])
+            other = np.einsum("uip,ui->up", instruments, residuals[:, :, 0]) if fair else scores
+            meat += scores.T @ other
+        return (meat + meat.T) / 2
 
     def covariance_by(kind: str) -> FloatArray:
-        if kind == "model":
-            meat = by_model()
-        else:
-            outputs, fair = problem.outputs, kind == "fair"
-            meat = by_residuals(lambda blocks: _meat(blocks, inverse, outputs, fair=fair))
+        fair = kind == "fair"
+        meat = by_model() if kind == "model" else by_residuals(partial(meat_of, fair=fair))
         return np.asarray(change @ inverse @ meat @ inverse.T @ change.T)
 
     covariance = covariance_by("fair" if kind == "cautious" else kind)
@@ -89,43 +115,6 @@ def _sandwich(
     lost = np.linalg.norm(change @ free, axis=1) > 1e-6 * np.where(size > 0, size, 1.0)
     covariance[lost, :] = covariance[:, lost] = np.nan
     return np.asarray(covariance)
-
-
-def _model_meat(problem: BagProblem, beta: FloatArray) -> FloatArray:
-    """Return the covariance of the score under the model."""
-    variance = problem.true_variance(beta)
-    meat, done = np.zeros((problem.width, problem.width)), 0
-    for block in problem.blocks(beta):
-        here = variance[done : done + len(block.residuals)]
-        meat += (block.instruments * here[:, None]).T @ block.instruments
-        done += len(block.residuals)
-    return meat
-
-
-def _meat(blocks: Iterable[Block], inverse: FloatArray, outputs: int, *, fair: bool) -> FloatArray:
-    """Return the covariance of the score, estimated from the residuals.
-
-    On the safe side (HC3), or right on average (HC2) if it is to be fair.
-    """
-    meat = np.zeros_like(inverse)
-    for block in blocks:
-        scores = other = _scores_without_pull(block, inverse, outputs)
-        if fair:
-            pulled = block.instruments * block.residuals[:, None]
-            other = pulled.reshape(-1, outputs, len(inverse)).sum(axis=1)
-        meat += scores.T @ other
-    return (meat + meat.T) / 2
-
-
-def _scores_without_pull(block: Block, inverse: FloatArray, outputs: int) -> FloatArray:
-    """Return each unit's score with its residuals as if the unit had been left out of the fit."""
-    shape = (-1, outputs, inverse.shape[0])
-    instruments, jacobian = block.instruments.reshape(shape), block.jacobian.reshape(shape)
-    pull = np.matmul(jacobian @ inverse, instruments.transpose(0, 2, 1))
-    own = np.trace(pull, axis1=1, axis2=2)[:, None, None]
-    room = np.eye(outputs) - pull * np.minimum(1.0, _MOST_LEVERAGE / np.maximum(own, 1e-300))
-    residuals = np.linalg.solve(room, block.residuals.reshape(-1, outputs, 1))
-    return np.asarray(np.sum(instruments * residuals, axis=1))
 
 
 @dataclass(frozen=True)
@@ -148,30 +137,18 @@ class Uncertainty:
     posterior: FloatArray
 
 
-def uncertainty_of(
-    model: LinearModel, solution: Solution[BagProblem], precision: FloatArray, *, kind: str
-) -> Uncertainty:
-    """Return both from the linear model that the labels are close to the fit.
-
-    Parameters
-    ----------
-    model : LinearModel
-        With variances that are known.
-    precision : (p, p)
-        Inverse covariance of beta before any label was seen.
-    """
-    problem, beta = solution.problem, solution.beta
+def uncertainty_of(shrunk: Shrunk[BagProblem], *, kind: str) -> Uncertainty:
+    """Return both from the linear model that the labels are close to the fit."""
+    problem, beta, model = shrunk.solution.problem, shrunk.solution.beta, shrunk.working
     information, score = model.normal_equations(beta)
-    inverse, _ = inverse_symmetric(information)
-    moved = inverse @ score
+    moved = inverse_symmetric(information)[0] @ score
     covariance = _sandwich(
         problem,
         information,
-        inverse,
         kind,
         by_model=lambda: information,
         by_residuals=lambda meat: model.over_blocks(beta + moved, meat),
     )
-    change = problem.to_own_units()
-    posterior = change @ inverse_symmetric(information + precision)[0] @ change.T
+    change, believed = problem.to_own_units(), shrunk.prior.even.form
+    posterior = change @ inverse_symmetric(information + believed)[0] @ change.T
     return Uncertainty(change @ (beta + moved), covariance, posterior)

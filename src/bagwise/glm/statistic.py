@@ -33,6 +33,7 @@ from scipy import linalg
 from bagwise._types import FloatArray
 from bagwise.errors import BoundsError, StrategyError
 from bagwise.families import Family, find_family
+from bagwise.glm.design import remember
 from bagwise.glm.linear import LinearModel, Working, all_added
 from bagwise.glm.problem import Equations, FitProblem
 from bagwise.glm.shrinkage import SlopePrior, has_ends, solve_shrunk
@@ -84,19 +85,6 @@ def check_bounds_of(family: Family, bounds: Bounds) -> None:
         )
 
 
-@dataclass(frozen=True)
-class StatisticsFit(Estimates):
-    """A model made of noisy statistics; if it did not converge, it predicts the mean everywhere.
-
-    Attributes
-    ----------
-    variance : float
-        tau^2, of slopes in white columns.
-    """
-
-    variance: float = 0.0
-
-
 def fit_statistics(
     X: FloatArray,
     statistics: NoisyStatistics,
@@ -104,10 +92,10 @@ def fit_statistics(
     design: ModelDesign,
     family: Family,
     bounds: Bounds,
-) -> StatisticsFit:
+) -> Estimates:
     """Fit a model of the rows X, (n, d), to statistics that were released with this design.
 
-    X is read in blocks of rows only.
+    X is read in blocks of rows only. A fit that did not converge predicts the mean everywhere.
     """
     squares = None
     if family.name == _LINE:  # one pass is enough
@@ -139,16 +127,14 @@ def fit_statistics(
     change, known = _to_own_units(design)
     spread = change @ inverse
     errors = np.sqrt(np.einsum("ij,jk,ik->i", spread, problem.covariance(near), spread))
-    estimate = change @ theta
-    return StatisticsFit(
-        coef=estimate[:-1],
-        intercept=float(estimate[-1]),
+    return Estimates(
+        table=(change @ theta)[None, :],
         standard_errors=np.where(known, errors, np.nan),
         unshrunk=change @ (theta + inverse @ near.residual),
         note=RELEASED_NOTE,
         dispersion=near.dispersion,
         converged=converged,
-        variance=variance,
+        slope_variance=variance,
     )
 
 
@@ -311,13 +297,8 @@ class StatisticProblem(FitProblem):
     def near(self, theta: FloatArray) -> _Near:
         """Return the linear model at theta, by one pass over the rows."""
         # Loss, weights and equations ask for the same theta one after the other.
-        key = theta.tobytes()
-        if key not in self._seen:
-            is_line = self.squares is not None
-            self._seen[key] = self._line(theta) if is_line else self._curve(theta)
-            for old in list(self._seen)[:-2]:
-                del self._seen[old]
-        return self._seen[key]
+        make = self._curve if self.squares is None else self._line
+        return remember(self._seen, theta.tobytes(), partial(make, theta), most=2)
 
     def _curve(self, theta: FloatArray) -> _Near:
         known, n_rows = self.statistics, self.X.shape[0]

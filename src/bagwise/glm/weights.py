@@ -18,7 +18,8 @@ References
 Generalised least squares, F4 of the theory page.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import scipy
@@ -65,20 +66,24 @@ class Trust:
     rule : {"known-noise", "equal", "size"}
         Weights from the variances; all the same; or by the number of rows.
     label_kind : {"mean", "pick"}
-    sizes, noise_sd, base : (m,)
-        `base` is the prior weight: what the user gave as sample weight.
     phi : float or None
         The dispersion, where it is known.
     unexplained : Unexplained
+    sizes, noise_sd, base : (m,)
+        `base` is the prior weight: what the user gave as sample weight.
     """
 
     rule: str
     label_kind: LabelKind
-    sizes: FloatArray
-    noise_sd: FloatArray
-    base: FloatArray
-    phi: float | None
+    phi: float | None = None
     unexplained: Unexplained = NOTHING
+    sizes: FloatArray = field(default_factory=lambda: np.zeros(0))
+    noise_sd: FloatArray = field(default_factory=lambda: np.zeros(0))
+    base: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def over(self, sizes: FloatArray, noise_sd: FloatArray, base: FloatArray) -> Self:
+        """Return the same rule over some bags."""
+        return replace(self, sizes=sizes, noise_sd=noise_sd, base=base)
 
     @property
     def counts(self) -> FloatArray:
@@ -94,20 +99,13 @@ class Trust:
         share = rest.shape * own + (1 - rest.shape) * rest.usual
         return LabelVariance(share, known + rest.least * own, rest.least)
 
-    def dispersion(
-        self, residuals: FloatArray, variance: "LabelVariance", n_parameters: int
-    ) -> float:
-        """Return phi, estimated if need be."""
-        if self.phi is not None:
-            return self.phi
-        used = self.base > 0
-        return estimate_dispersion(residuals[used], variance.of(used), n_parameters=n_parameters)
+    def omega(self, variance: "LabelVariance", phi: float, *, known: bool) -> FloatArray:
+        """Return the variance of a bag's label that the weights assume.
 
-    def omega(self, variance: "LabelVariance", phi: float) -> FloatArray:
-        """Return the variance of a bag's label that the weights assume."""
+        Where phi is `known`, spread inside a bag and noise are parts of one variance.
+        """
         if self.rule == "known-noise":
             omega, several = variance.total(phi), self.sizes > 1
-            known = self.phi is not None  # then spread and noise are parts of one variance
             if not known and self.label_kind == "pick" and several.any():
                 # The spread inside a bag is an estimate. A bag whose rows happen to look alike
                 # would be taken for certain, and drag the fit along.

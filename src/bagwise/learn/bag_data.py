@@ -9,7 +9,7 @@ row per group; `with_rows` adds a few rows with labels of their own.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,8 +27,7 @@ from bagwise.errors import (
     LabelError,
     shielded,
 )
-from bagwise.glm.parts import Chunk, OverChunks
-from bagwise.glm.problem import Members
+from bagwise.glm.data import BagData
 from bagwise.rows.columns import (
     as_float,
     find_column,
@@ -39,7 +38,7 @@ from bagwise.rows.columns import (
 from bagwise.rows.encode import Encoder
 from bagwise.rows.labels import label_vector
 from bagwise.rows.table import read_table
-from bagwise.rows.whitening import Axes, Moments
+from bagwise.rows.whitening import Moments
 
 _FEWEST = 10  # different labels; fewer are classes, or say nothing
 _REPEATED = 0.9  # share of rows whose label occurs again; a split may cut a bag down to one row
@@ -52,73 +51,6 @@ _REPEATS = (
     "params={'bags': bags} with metadata routing enabled). If they are labels of single "
     "rows, bags=range(n) says so."
 )
-
-
-@dataclass(frozen=True)
-class BagData:
-    """The data that every loss is computed from.
-
-    Attributes
-    ----------
-    X : (n, d)
-    bags : Bags over the n rows
-    labels : (m,) or (m, classes)
-    noise_sd : (m,)
-        Known standard deviation of the privacy noise on each bag's label; 0 where there is none.
-    weight : (m,)
-        Sample weight of each bag: the mean of its rows' weights.
-    row_weight : (n,) or None
-        Sample weights of single rows, where they may differ inside a bag.
-    offset : (n,) or None
-        What is known of each row's linear predictor.
-    counts : (n,) or None
-        How many rows each row stands for; None where that is one.
-    axes : Axes or None
-        The directions in which rows differ, where X is not all of them.
-    parts, moments : OverChunks, Moments or None
-        The rows, where they are on many machines and X has none, and their moments.
-    """
-
-    X: FloatArray
-    bags: Bags
-    labels: FloatArray
-    noise_sd: FloatArray
-    weight: FloatArray
-    row_weight: FloatArray | None = None
-    offset: FloatArray | None = None
-    counts: FloatArray | None = None
-    axes: Axes | None = None
-    parts: OverChunks | None = None
-    moments: Moments | None = None
-
-    @property
-    def sizes(self) -> FloatArray:
-        """How many rows each bag stands for."""
-        if self.counts is None:
-            return self.bags.sizes.astype(np.float64)
-        return np.asarray(self.bags.sum(self.counts))
-
-    @property
-    def row_weights(self) -> FloatArray:
-        """Weight of each row: that of its bag times the number of rows it stands for."""
-        weight = np.asarray(self.bags.repeat(self.weight), dtype=np.float64)
-        return weight if self.counts is None else weight * self.counts
-
-    def means(self, values: FloatArray) -> FloatArray:
-        """Return the mean of values, (n, …), in each bag."""
-        return self.bags.mean(values) if self.counts is None else self.members.mean(values)
-
-    @property
-    def members(self) -> Members:
-        """The map from rows to the means of bags."""
-        return Members.of(self.bags, self.counts)
-
-    def over(self, work: Callable[[Chunk], Any], merge: Callable[[Any, Any], Any]) -> Any:
-        """Return the result of `work` on the rows, chunk by chunk; rows in memory are one chunk."""
-        if self.parts is not None:
-            return self.parts(work, merge)
-        known = self.bags.sizes, self.labels, self.noise_sd, self.offset
-        return work(Chunk(0, self.X, self.bags.index, *known))
 
 
 def read_bags(

@@ -20,8 +20,8 @@ import numpy as np
 
 from bagwise._types import AnyArray, FloatArray
 from bagwise.families import find_family
-from bagwise.glm.weights import Trust
-from bagwise.learn.bag_data import BagData
+from bagwise.glm.data import BagData
+from bagwise.glm.weights import Trust, estimate_dispersion
 from bagwise.privacy.noise import LabelKind
 
 # Fit to the bags in the mask, (m,), with weights, (m,) or for classes (m, classes); return the
@@ -67,7 +67,7 @@ def bag_weights(
     array([2., 1.])
     """
     sizes = data.bags.sizes.astype(np.float64)
-    trust = Trust("known-noise", label_kind, sizes, data.noise_sd, data.weight, phi=None)
+    trust = Trust("known-noise", label_kind).over(sizes, data.noise_sd, data.weight)
     by_size: FloatArray = np.where(data.weight > 0, trust.counts, 0.0)
     same_for_all = np.ptp(data.noise_sd) == 0 and np.ptp(trust.counts) == 0
     if variance is None and (same_for_all or not data.noise_sd.any()):
@@ -78,9 +78,10 @@ def bag_weights(
         """Return 1/omega of each bag; 0 for one that is not to count."""
         parts = trust.variances(spread(means), np.zeros(1))
         # The bags were held out, so that no parameters were fitted to them.
-        noisy = trust.noise_sd.any()
-        row_variance = trust.dispersion(data.labels - means, parts, 0) if noisy else 1.0
-        omega = trust.omega(parts, row_variance)
+        off, used, row_variance = data.labels - means, trust.base > 0, 1.0
+        if trust.noise_sd.any():
+            row_variance = estimate_dispersion(off[used], parts.of(used), n_parameters=0)
+        omega = trust.omega(parts, row_variance, known=False)
         omega = np.maximum(omega, _LEAST_SHARE * omega[trust.base > 0].max())
         return np.where(trust.base > 0, 1 / omega, 0.0)
 

@@ -29,7 +29,7 @@ from scipy.optimize import nnls
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BagwiseError, BagwiseWarning, MissingExtraError
 from bagwise.families import find_family
-from bagwise.learn.bag_data import BagData
+from bagwise.glm.data import BagData
 from bagwise.learn.bag_objective import BagObjective
 from bagwise.learn.estimator import BaggedGLM
 from bagwise.models.trees import LINKS, SOFTMAX, Levels, Member, Tree

@@ -40,12 +40,12 @@ from scipy.optimize import linprog
 
 from bagwise._types import FloatArray
 from bagwise.errors import BiasWarning, SeparationWarning
+from bagwise.glm.data import BagData
 from bagwise.glm.linear import wider
-from bagwise.glm.parts import PartsProblem
 from bagwise.glm.problem import BagProblem
 from bagwise.glm.shrinkage import TOLERANCE, Shrunk, least_dispersion, shrink_further
 from bagwise.glm.solver import Solution, inverse_symmetric, solve
-from bagwise.learn.bag_data import BagData
+from bagwise.glm.units import Units
 from bagwise.learn.exact_noise import NoisyLabels
 from bagwise.models.coefficients import INTERCEPT
 from bagwise.privacy.laws import Law
@@ -132,8 +132,9 @@ def best_of_others(
     """
     # 1. The variance that each label has if all rows are alike, as noise and nature explain it.
     least = problem.with_dispersion(least_dispersion(problem))
-    used = problem.base() > 0
-    usual, labels = least.reweighted(start).true_variance(start)[used], problem.labels[used]
+    used = problem.trust.base > 0
+    (usual,) = least.reweighted(start).gathered("true_variance", start)
+    usual, labels = usual[used], problem.labels[used]
     if not usual.all():  # labels without noise, such as the learner's own, need no doubt
         return shrunk, True
     # 2. Do labels vary by more than noise of any law can make them, and does the fit miss it?
@@ -143,7 +144,7 @@ def best_of_others(
     def misses(one: Shrunk[BagProblem]) -> bool:
         """Return whether a fit explains next to nothing of what could be explained."""
         solution = one.solution
-        expected = solution.problem.moments(solution.beta)[0][used]
+        expected = solution.problem.gathered("moments", solution.beta)[0][used]
         left = float(np.mean((labels - expected) ** 2 / usual))
         return bool(squares.mean() - left < _NEXT_TO_NOTHING * beyond)
 
@@ -162,7 +163,7 @@ def best_of_others(
 
 def _left_out(shrunk: Shrunk[BagProblem]) -> FloatArray:
     """Return each label minus its prediction from the bags without it, to first order."""
-    model = shrunk.solution.problem.units(shrunk.solution.beta)
+    model = shrunk.solution.problem.near(shrunk.solution.beta)
     weights = 1 / model.variance.total(shrunk.solution.problem.phi)
     information = model.jacobian.T @ (model.jacobian * weights[:, None]) + shrunk.prior.form
     pull = model.jacobian @ inverse_symmetric(information)[0]
@@ -190,14 +191,14 @@ def warn_of_shrinkage(data: BagData, coef: FloatArray) -> None:
 
 def warn_of_gap(solution: Solution[BagProblem], covariance: FloatArray) -> bool:
     """Warn if the gap moves some coefficient by a good part of its standard error."""
-    problem = solution.problem
-    if problem.inside is None or problem.family.name == "gaussian":
+    problem, beta = solution.problem, solution.beta
+    units = problem.here
+    if units is None or units.inside is None or problem.is_line:
         return False
-    rows, members = problem.inside
-    gap = members.mean(problem.family.mean(rows.eta(solution.beta)))
-    gap -= problem.family.mean(problem.eta(solution.beta))
+    rows, members = units.inside
+    gap = members.mean(problem.family.mean(rows.eta(beta))) - problem.family.mean(units.eta(beta))
     moved, done = np.zeros(problem.width), 0
-    for block in problem.blocks(solution.beta):
+    for block in units.weighed(problem.weights).blocks(beta):
         moved += block.instruments.T @ gap[done : done + len(block.residuals)]
         done += len(block.residuals)
     inverse, _ = inverse_symmetric(solution.information * problem.total)
@@ -248,17 +249,17 @@ def warn_of_separation(solution: Solution[BagProblem], names: Sequence[str]) -> 
 
 def _separating_direction(solution: Solution[BagProblem]) -> FloatArray | None:
     tried = [solution.step, solution.beta]  # where it still goes, and where it went
-    if not isinstance(solution.problem, PartsProblem):
-        gains = _gains(solution.problem)
+    if solution.problem.here is not None:
+        gains = _gains(solution.problem.here)
         if gains.size <= _LARGEST_PROGRAMME:
             # The direction, each entry between -1 and 1, with the largest gain and no loss.
             cost, limits = -gains.sum(axis=0), np.zeros(len(gains))
             best = linprog(cost, A_ub=-gains, b_ub=limits, bounds=(-1, 1), method="highs")
             tried.append(np.zeros_like(cost) if best.x is None else np.asarray(best.x))
 
-    def gained(problem: BagProblem, direction: FloatArray) -> FloatArray:
+    def gained(units: Units, direction: FloatArray) -> FloatArray:
         """Return the least and the most that some row gains along a direction."""
-        gained = _gains(problem) @ direction
+        gained = _gains(units) @ direction
         return np.array([gained.min(), gained.max(initial=0.0)])
 
     for direction in tried:
@@ -268,16 +269,16 @@ def _separating_direction(solution: Solution[BagProblem]) -> FloatArray | None:
     return None
 
 
-def _gains(problem: BagProblem) -> FloatArray:
+def _gains(units: Units) -> FloatArray:
     """Return a matrix whose product with a direction must not be negative for separation.
 
     A class that has a share must not lose to any other. A count of zero must not get a higher
     rate, and a positive one must keep its own.
     """
-    rows, labels = problem.design.standardise(problem.design.rows), problem.labels
-    if problem.members is not None:
-        labels = problem.members.repeat(labels)
-    if np.isinf(problem.family.label_range[1]):
+    rows, labels = units.design.standardise(units.design.rows), units.labels
+    if units.members is not None:
+        labels = units.members.repeat(labels)
+    if np.isinf(units.family.label_range[1]):
         return np.concatenate([-rows, rows[labels > 0]])
     if labels.ndim == 1:
         labels = np.column_stack([1 - labels, labels])

@@ -12,15 +12,17 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from bagwise._types import AnyArray, FloatArray
 from bagwise.errors import LabelError, StrategyError, check_name
 from bagwise.families import Family, find_family
+from bagwise.glm.data import BagData
 from bagwise.glm.design import read_offset
 from bagwise.glm.inference import COVARIANCES
 from bagwise.learn.bag_data import read_bags
 from bagwise.learn.doubt import warn_of_shrinkage
 from bagwise.learn.few_bags import fit_few_bags, share_threshold
-from bagwise.learn.fitting import LOSSES, Fitted, Setting, fit_equations
+from bagwise.learn.fitting import LOSSES, Setting, fit_equations
 from bagwise.learn.mixture import fit_mixture
 from bagwise.learn.model_selection import BagRegressorMixin
 from bagwise.models.coefficients import INTERCEPT, Coefficients
+from bagwise.models.row_model import Estimates
 from bagwise.privacy.laws import Law
 from bagwise.privacy.noise import LabelKind, check_label_kind
 from bagwise.privacy.noise_laws import find_law
@@ -46,10 +48,10 @@ def fit_bags(
     *,
     covariance: str = "auto",
     threshold: float | Literal["auto", "shares"] = "auto",
-) -> Fitted:
+) -> Estimates:
     """Fit a loss as the bags require; return the fit and the threshold for labels of 1."""
     data, family = setting.data, setting.family
-    if setting.single_rows:  # there is nothing to shrink or to choose from
+    if data.single_rows:  # there is nothing to shrink or to choose from
         loss = "aggregate"
     few = loss == "bag" and setting.has_few_bags and setting.tells_chances
     if loss == "mixture":
@@ -61,8 +63,8 @@ def fit_bags(
     if family.name != "bernoulli" or (threshold == "auto" and not few):
         return fitted
     if threshold in ("auto", "shares"):
-        kept = fitted.kept(classes=False)
-        eta = data.X @ kept.coef + kept.intercept
+        coef, intercept = fitted.split(classes=False)
+        eta = data.X @ coef + intercept
         chance = family.mean(eta if data.offset is None else eta + data.offset)
         share = float(np.average(data.labels, weights=data.weight * data.sizes))
         threshold = share_threshold(chance, share, data.row_weights)
@@ -245,20 +247,41 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
             X, y, bags=bags, noise_sd=noise_sd, sample_weight=sample_weight, weights_differ=by_row,
             offset=offset, counts=counts,
         )  # fmt: skip
+        self.fit_data(data, kind, tuple(self._names()))
+        return self
+
+    def fit_data(
+        self, data: BagData, kind: LabelKind, names: tuple[str, ...] = ()
+    ) -> tuple[Setting, Estimates]:
+        """Fit rows and bags that are checked, wherever they are."""
+        # 1. Settle everything about the fit.
+        family, rule, loss = find_family(self.family), self.weights, self.loss
         if not data.noise_sd.any():
             family.check_labels(data.labels)
-        rule, names, law = self.weights, tuple(self._names()), find_law(self.noise)
-        if self.loss == "instance":
-            rule = "size" if self.debias else "equal"
+        if loss == "instance":
+            rule, loss = ("size", "bag") if self.debias else ("equal", loss)
         width = np.inf if self.bounds is None else self.bounds[1] - self.bounds[0]
+        law = find_law(self.noise)
         setting = Setting(
             data, family, kind, rule, self.fit_intercept, self.ridge, names, law, width
         )
-        self.n_bags_ = data.bags.n_bags
-        loss = "bag" if self.debias else self.loss
-        fitted = fit_bags(setting, loss, covariance=self.covariance, threshold=self.threshold)
-        self._keep(fitted, setting)
-        return self
+        # 2. Fit, and keep what the fit says.
+        made = fit_bags(setting, loss, covariance=self.covariance, threshold=self.threshold)
+        self.estimates_, self.n_bags_ = made, data.bags.n_bags
+        self.coef_: FloatArray
+        self.coef_, self.intercept_ = made.split(classes=family.has_classes)
+        self.rank_, self.converged_ = made.rank, bool(made.converged)
+        self.dispersion_, self.label_noise_sd_ = made.dispersion, None
+        if self.dispersion_ is not None and family.name == "gaussian":
+            self.label_noise_sd_ = float(np.sqrt(self.dispersion_))
+        self.covariance_, self.freedom_, self.note_ = made.covariance, made.freedom, made.note
+        self.unshrunk_, self.posterior_covariance_ = made.unshrunk, made.posterior
+        self.threshold_: float | None = None
+        if family.name == "bernoulli":
+            self.threshold_ = 0.5 if made.threshold is None else made.threshold
+        if made.dispersion is None and data.parts is None:  # as instance loss has it
+            warn_of_shrinkage(data, self.coef_)
+        return setting, made
 
     def predict(self, X: Any, *, exposure: Any = None, offset: Any = None) -> FloatArray:
         """Return the expected label of each row; for classes their chances, (n, classes).
@@ -329,9 +352,7 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         family = find_family(self.family)
         return Coefficients(
             names=tuple(self._names()),
-            estimate=np.column_stack(
-                [np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)]
-            ).ravel(),
+            estimate=self.estimates_.table.ravel(),
             standard_error=errors,
             freedom=freedom,
             title=f"{family.name}, {self.loss} loss, {self.n_bags_} bags",
@@ -381,28 +402,6 @@ class BaggedGLM(BagRegressorMixin, BaseEstimator):  # type: ignore[misc]
         if y.ndim == 2:
             return y.astype(np.float64)
         return np.asarray(y[:, None] == self.classes_, dtype=np.float64)
-
-    def _keep(self, fitted: Fitted, setting: Setting) -> None:
-        kept = fitted.kept(classes=setting.family.has_classes)
-        self.fitted_ = fitted
-        self.coef_: FloatArray = kept.coef
-        self.intercept_: Any = kept.intercept
-        self.rank_, self.converged_ = fitted.rank, fitted.converged
-        self.dispersion_ = fitted.phi
-        self.label_noise_sd_ = None
-        if fitted.phi is not None and setting.family.name == "gaussian":
-            self.label_noise_sd_ = float(np.sqrt(fitted.phi))
-        self.covariance_, self.freedom_ = fitted.covariance, fitted.freedom
-        self.note_ = fitted.note
-        self.unshrunk_ = kept.unshrunk
-        uncertainty = fitted.uncertainty
-        self.posterior_covariance_ = None if uncertainty is None else uncertainty.posterior
-        self.threshold_: float | None = None
-        if setting.family.name == "bernoulli":
-            self.threshold_ = 0.5 if fitted.threshold is None else fitted.threshold
-        fitted.warn(self.n_features_in_, self.n_bags_)
-        if fitted.phi is None:  # as instance loss has it
-            warn_of_shrinkage(setting.data, self.coef_)
 
     def _names(self) -> list[str]:
         default = [f"x{i}" for i in range(self.n_features_in_)]

@@ -73,20 +73,19 @@ class NoisyLabels:
     @property
     def noise_sd(self) -> FloatArray:
         """The deviation of the privacy noise on each label."""
-        trust = self.problem.rule
+        trust = self.problem.trust
         return trust.noise_sd[trust.base > 0]
 
     def linear(self, beta: FloatArray) -> tuple[FloatArray, FloatArray, LabelVariance]:
         """Return Jacobian, residuals, and each label's variance without its noise, at beta."""
-        model = self.problem.units(beta)
+        model = self.problem.near(beta)
         variance = model.variance
         without = replace(variance, known=np.maximum(variance.known - self.noise_sd**2, 0.0))
         return model.jacobian, model.residuals, without
 
     def objective(self, beta: FloatArray, label_sd: FloatArray) -> float:
         """Return minus the penalised log likelihood."""
-        mean, _, _ = self.problem.moments(beta)
-        off = (self.problem.labels - mean)[self.problem.base() > 0]
+        off = self.problem.gathered("residuals", beta)[0]
         value, _ = log_density(self.law, off, label_sd, self.noise_sd)
         away = beta - self.prior.center
         return float(-value.sum() + away @ self.prior.form @ away / 2)
@@ -175,7 +174,7 @@ class NoisyLabels:
 
     def _metric(self, jacobian: FloatArray, bags: IntArray | slice = slice(None)) -> FloatArray:
         """Return the mean square of what is expected of the rows of these bags, as a form."""
-        trust = self.problem.rule
+        trust = self.problem.trust
         rows = trust.counts[trust.base > 0][bags]
         return np.asarray(jacobian[bags].T @ (jacobian[bags] * (rows / rows.sum())[:, None]))
 
@@ -204,7 +203,7 @@ def follow_the_noise(shrunk: Shrunk[BagProblem], law: Law) -> Shrunk[BagProblem]
     solution = replace(
         shrunk.solution,
         beta=beta,
-        problem=replace(problem, phi=here.phi),
+        problem=problem.counted_with(here.phi),
         converged=shrunk.solution.converged and converged,
     )
     pseudo = here.pseudo(beta)

@@ -37,7 +37,8 @@ from scipy.special import log_softmax, logsumexp
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.glm.design import Design
-from bagwise.learn.fitting import Fitted, Setting
+from bagwise.learn.fitting import Setting, warn_of_gradient
+from bagwise.models.row_model import Estimates
 
 _USUAL_LOG_ODDS_SD = 1.5
 _STEPS = 500
@@ -166,7 +167,7 @@ class BagLikelihood:
         return intercept
 
 
-def fit_few_bags(setting: Setting) -> Fitted:
+def fit_few_bags(setting: Setting) -> Estimates:
     """Fit chances of classes to shares of few bags, and to the bags that rows are in."""
     # 1. Read labels as shares of all classes.
     data, labels = setting.data, setting.data.labels
@@ -200,16 +201,15 @@ def fit_few_bags(setting: Setting) -> Fitted:
         )
         kept = min(1.0, float(held.x))
         coef, intercept = kept * coef, likelihood.rescaled(kept * eta, intercept)
-    return Fitted(
-        estimates=np.column_stack([coef.T, intercept]),
+    if not found.success:
+        warn_of_gradient(float(np.linalg.norm(found.jac)) / float(likelihood.sizes.sum()))
+    return Estimates(
+        table=np.column_stack([coef.T, intercept]),
         rank=min(data.bags.n_bags - 1, likelihood.varying),
-        phi=1.0,
+        dispersion=1.0,
         converged=bool(found.success),
-        gradient=float(np.linalg.norm(found.jac)) / float(likelihood.sizes.sum()),
-        covariance=None,
         freedom=1,
         note=_NOTE,
-        rank_matters=False,
     )
 
 

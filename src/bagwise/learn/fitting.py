@@ -12,23 +12,19 @@ mixture      each row's distribution with the label that was picked from its bag
 
 import warnings
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from bagwise._types import FloatArray
 from bagwise.errors import NoEvidenceWarning, NotConvergedWarning, RankWarning
 from bagwise.families import Family
-from bagwise.glm.classes import ClassProblem
-from bagwise.glm.design import Design, centroids_of, spread_by_exposure
-from bagwise.glm.inference import Uncertainty, covariance_of, uncertainty_of
-from bagwise.glm.parts import PartsProblem, Recipe
-from bagwise.glm.problem import BagProblem
+from bagwise.glm.data import BagData
+from bagwise.glm.inference import covariance_of, uncertainty_of
+from bagwise.glm.problem import BagProblem, Loss
 from bagwise.glm.shrinkage import TRIES, SlopePrior, shrink_further, solve_shrunk
 from bagwise.glm.solver import Penalty, Solution, solve
-from bagwise.glm.weights import NOTHING, Trust, Unexplained
-from bagwise.learn.bag_data import BagData
+from bagwise.glm.weights import Trust, Unexplained
 from bagwise.learn.doubt import best_of_others, evidence, warn_of_gap, warn_of_separation
 from bagwise.learn.exact_noise import follow_the_noise
 from bagwise.models.row_model import Estimates
@@ -93,11 +89,6 @@ class Setting:
         return int((self.data.weight > 0).sum())
 
     @property
-    def single_rows(self) -> bool:
-        """Whether every bag is one row, in the order of the rows."""
-        return self.data.bags.n_bags == self.data.bags.n_rows
-
-    @property
     def fixed_ridge(self) -> float:
         """The ridge that the user chose; None if it is left to the noise."""
         return 0.0 if self.ridge == "auto" else self.ridge
@@ -135,160 +126,70 @@ class Setting:
         return not usual and self.label_kind == "mean"
 
     def trust(self) -> Trust:
-        """Return the rule for weights with the facts it needs."""
-        data = self.data
-        phi = 1.0 if self.family.knows_dispersion else None
-        trust = Trust(self.rule, self.label_kind, data.sizes, data.noise_sd, data.weight, phi)
-        return replace(trust, unexplained=self._unexplained(trust)) if self.shrinks else trust
+        """Return the rule for weights.
 
-    def _unexplained(self, trust: Trust) -> Unexplained:
-        """Return the lack of fit that a fit with shrinkage allows for (`weights`)."""
-        family = self.family
-        if family.name == "gaussian":  # all labels vary alike
-            return Unexplained()
-        mean = np.average(self.data.labels, axis=0, weights=trust.base)
+        A fit with shrinkage allows for lack of fit (`weights`).
+        """
+        data, family = self.data, self.family
+        rule = Trust(self.rule, self.label_kind, 1.0 if family.knows_dispersion else None)
+        if not self.shrinks or family.name == "gaussian":  # there all labels vary alike
+            return rule
+        here = rule.over(data.sizes, data.noise_sd, data.weight)
+        mean = np.average(data.labels, axis=0, weights=here.base)
         if family.has_classes:
             shares = np.clip(mean, 0.01, 0.99)
             variance = float(np.mean(shares * (1 - shares)))
         else:
             eta = family.predictor(np.asarray(family.interior(float(mean))))
             variance = float(family.variance(eta))
-        return Unexplained(
+        lack = Unexplained(
             least=float(family.knows_dispersion),
             shape=0.0 if np.isfinite(family.label_range[1]) else 0.5,
-            usual=variance / float(np.median(trust.counts[trust.base > 0])),
+            usual=variance / float(np.median(here.counts[here.base > 0])),
         )
+        return replace(rule, unexplained=lack)
 
 
 def problem_of(setting: Setting, loss: str) -> BagProblem:
-    """Return a loss on data as a problem for the solver.
-
-    Instance loss gives every row its bag's label (Def. 1; F1 of the theory page). Aggregate loss
-    compares each bag's label with the expected label at its centroid (Def. 3; F2), and bag loss
-    with the mean of its rows' expected labels (Def. 2; F2). Where a bag is one row, or the expected
-    label is linear, the last two are the same, and centroids are less work.
-    """
-    data, family, by_row = setting.data, setting.family, loss == "instance"
-    is_line = family.name == "gaussian"
-    kind = ClassProblem if family.has_classes else BagProblem
-    if data.parts is not None and data.moments is not None:
-        frame = Design.of_moments(data.moments, fit_intercept=setting.fit_intercept)
-        trust = None if by_row else setting.trust()
-        recipe = Recipe(
-            frame,
-            family,
-            by_row=by_row or setting.single_rows or is_line,
-            of_rows=by_row,
-            unexplained=NOTHING if trust is None else trust.unexplained,
-        )
-        parts, n_rows = data.parts, int(data.bags.sizes.sum())
-        labels = data.labels
-        return PartsProblem(frame, family, labels, trust, over=parts, n_rows=n_rows, recipe=recipe)
-    standardised = partial(Design.of, fit_intercept=setting.fit_intercept)
-    if by_row:
-        weight = data.bags.repeat(data.weight) if data.row_weight is None else data.row_weight
-        design = standardised(data.X, weight, offset=data.offset)
-        labels = spread_by_exposure(data.labels, data.offset, data.bags, family)
-        if not family.has_classes:
-            return BagProblem(design, family, labels, mean_variance=weight)
-        ones = np.ones(len(labels))
-        return kind(design, family, labels, Trust("equal", "mean", ones, 0 * ones, weight, 1.0))
+    """Return a loss on data as a problem for the solver."""
     trust = setting.trust()
-    if loss == "bag" and not (setting.single_rows or is_line):
-        design = standardised(data.X, data.row_weights, offset=data.offset)
-        return kind(design, family, data.labels, trust, members=data.members)
-    rows, offset, inside = data.X, data.offset, None
-    if not setting.single_rows:
-        rows, offset = centroids_of(rows, offset, data.means, family)
-    design = standardised(rows, trust.base, offset=offset)
-    curved = not is_line or setting.label_kind == "pick"
-    if curved and not (setting.single_rows or family.has_classes):
-        inside = (design.about(data.X, data.offset), data.members)
-    return kind(design, family, data.labels, trust, inside=inside)
+    if loss == "instance":
+        trust = Trust("equal", "mean", 1.0 if setting.family.has_classes else None)
+    return BagProblem.of(Loss(loss, setting.family, trust, setting.fit_intercept), setting.data)
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """The results of a fit that are kept.
+def estimates_of(
+    table: FloatArray, covariance: FloatArray | None = None, **known: Any
+) -> Estimates:
+    """Return estimates with the standard errors of a covariance."""
+    errors = None if covariance is None else np.sqrt(np.diag(covariance))
+    return Estimates(table=table, standard_errors=errors, covariance=covariance, **known)
 
-    Attributes
-    ----------
-    estimates : (q, d + 1)
-        Coefficients and, last, the intercept; one row, or one for each class but the first.
-    rank : int
-        Directions of the features that the data determine.
-    phi : float or None
-        The dispersion; None where a loss says nothing about it.
-    converged : bool
-    gradient : float
-        Length of the gradient of the mean loss at the end.
-    covariance : (q * (d + 1), q * (d + 1)) or None
-        Of the estimates, row by row. None where no honest one can be given; `note` says why.
-    freedom : float
-        Degrees of freedom behind intervals.
-    note : str
-    separated : bool
-        Whether the labels are told apart without error, so that the estimates mean nothing.
-    remedy : str
-        What to do about a fit that did not converge, where the usual advice is wrong.
-    uncertainty : Uncertainty or None
-        For estimates that were shrunk: what they would be without, and both kinds of error.
-    threshold : float or None
-        The chance above which a row counts as 1, where that is not a half.
-    rank_matters : bool
-        Whether bags that leave coefficients open are worth a warning.
-    """
 
-    estimates: FloatArray
-    rank: int
-    phi: float | None
-    converged: bool
-    gradient: float
-    covariance: FloatArray | None
-    freedom: float
-    note: str
-    separated: bool = False
-    remedy: str = ""
-    uncertainty: Uncertainty | None = None
-    threshold: float | None = None
-    rank_matters: bool = True
-
-    def kept(self, *, classes: bool) -> Estimates:
-        """Return what a model keeps of it; for classes there is one row for each but the first."""
-        table, uncertainty, matrix = self.estimates, self.uncertainty, self.covariance
-        return Estimates(
-            coef=table[:, :-1] if classes else table[0, :-1],
-            intercept=table[:, -1] if classes else float(table[0, -1]),
-            standard_errors=None if matrix is None else np.sqrt(np.diag(matrix)),
-            unshrunk=None if uncertainty is None else uncertainty.unpenalised,
-            freedom=self.freedom,
-            note=self.note,
-            dispersion=None if self.phi is None else float(self.phi),
-            converged=bool(self.converged),
-            threshold=self.threshold,
+def warn_of_rank(setting: Setting, rank: int) -> None:
+    """Warn of bags that do not determine some coefficients."""
+    n_features = setting.data.X.shape[1]
+    if rank < n_features:
+        warnings.warn(
+            f"{setting.data.bags.n_bags} bags determine {rank} of {n_features} coefficients "
+            "(constant or duplicate columns, or too few bags); the least-norm solution is used. "
+            "Predictions on similar data are not affected; drop columns or set ridge > 0.",
+            RankWarning,
+            stacklevel=_CALLER,
         )
 
-    def warn(self, n_features: int, n_bags: int) -> None:
-        """Warn of equations that were not solved, or that do not determine some coefficients."""
-        if self.separated:
-            return
-        if not self.converged:
-            usual = (
-                f"the fit did not converge: the gradient of the mean loss has length "
-                f"{self.gradient:.2g}. Set ridge > 0, or scale down columns with extreme values."
-            )
-            warnings.warn(self.remedy or usual, NotConvergedWarning, stacklevel=_CALLER)
-        elif self.rank < n_features and self.rank_matters:
-            warnings.warn(
-                f"{n_bags} bags determine {self.rank} of {n_features} coefficients (constant or "
-                "duplicate columns, or too few bags); the least-norm solution is used. Predictions "
-                "on similar data are not affected; drop columns or set ridge > 0.",
-                RankWarning,
-                stacklevel=_CALLER,
-            )
+
+def warn_of_gradient(gradient: float) -> None:
+    """Warn of equations that were not solved."""
+    warnings.warn(
+        f"the fit did not converge: the gradient of the mean loss has length {gradient:.2g}. "
+        "Set ridge > 0, or scale down columns with extreme values.",
+        NotConvergedWarning,
+        stacklevel=_CALLER,
+    )
 
 
-def fit_equations(setting: Setting, loss: str, *, covariance: str = "auto") -> Fitted:
+def fit_equations(setting: Setting, loss: str, *, covariance: str = "auto") -> Estimates:
     """Fit a loss that has estimating equations; slopes that noise drives away are held back."""
     if covariance == "auto":  # trust the variances of the Gaussian family alone
         covariance = "model" if setting.family.name == "gaussian" else "cautious"
@@ -296,7 +197,7 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str = "auto") -> F
     start = problem.constant_start()
     if setting.shrinks and loss != "instance":
         return _fit_shrunk(setting, problem, start, covariance)
-    solution = solve_loss(setting, problem)
+    solution = solve_loss(setting, problem, loss)
     # Where noise drove slopes away, hold them back as far as that takes.
     if setting.ridge == "auto" and setting.data.noise_sd.any() and not solution.is_sound():
         prior = _prior(setting, problem, start)
@@ -305,12 +206,15 @@ def fit_equations(setting: Setting, loss: str, *, covariance: str = "auto") -> F
         tried = (solve(problem, start, penalty=prior.scaled(float(size)).penalty) for size in sizes)
         held = next((one for one in tried if one.is_sound(penalised=True)), None)
         if held is None:
+            warnings.warn(_GAVE_UP, NotConvergedWarning, stacklevel=_CALLER)
             return _constant(setting, problem, start, solution)
         solution = held
     return _judged(setting, loss, solution, covariance)
 
 
-def _judged(setting: Setting, loss: str, solution: Solution[BagProblem], covariance: str) -> Fitted:
+def _judged(
+    setting: Setting, loss: str, solution: Solution[BagProblem], covariance: str
+) -> Estimates:
     """Assess the uncertainty of a fit that was not shrunk."""
     separated = warn_of_separation(solution, setting.names)
     lost = solution.problem.noisy and solution.problem.runs_away(solution.beta)
@@ -335,19 +239,18 @@ def _judged(setting: Setting, loss: str, solution: Solution[BagProblem], covaria
             note += " With hardly more bags than coefficients, intervals say little."
         if setting.fixed_ridge > 0:
             note += " They leave out the bias of the ridge penalty."
-    fitted = _fitted(setting, solution, matrix, note)
-    return replace(
-        fitted,
-        phi=None if by_row else fitted.phi,
-        converged=bool(solution.converged) and not lost,
-        separated=separated,
-        remedy=_LOST if lost else "",
-    )
+    if lost:
+        warnings.warn(_LOST, NotConvergedWarning, stacklevel=_CALLER)
+    elif not (solution.converged or separated):
+        warn_of_gradient(solution.gradient)
+    fitted = _estimates(setting, solution, matrix, note, warns=not (lost or separated))
+    dispersion = None if by_row else fitted.dispersion
+    return replace(fitted, dispersion=dispersion, converged=bool(solution.converged) and not lost)
 
 
 def _fit_shrunk(
     setting: Setting, problem: BagProblem, start: FloatArray, covariance: str
-) -> Fitted:
+) -> Estimates:
     """Fit labels with known noise: slopes shrunk as the labels suggest, intervals without that."""
     # 1. Shrink as the labels suggest, and further where that does not converge.
     shrunk = solve_shrunk(problem, start, _prior(setting, problem, start))
@@ -361,23 +264,25 @@ def _fit_shrunk(
 
     # 3. Doubt the result. Only means that are at hand can be compared bag by bag.
     if not shrunk.is_sound:
+        warnings.warn(_GAVE_UP, NotConvergedWarning, stacklevel=_CALLER)
         return _constant(setting, problem, start, shrunk.solution)
     means = setting.label_kind == "mean" and not setting.family.has_classes
-    if means and not isinstance(problem, PartsProblem):
+    if means and problem.here is not None:
         if setting.family.has_log_link and evidence(shrunk, setting.law) <= 0:
             warnings.warn(_HIDDEN, NoEvidenceWarning, stacklevel=2)
-            flat = _constant(setting, problem, start, shrunk.solution)
             rank = max(0, shrunk.solution.rank - setting.fit_intercept)
-            return replace(flat, rank=rank, converged=True, remedy="")
+            warn_of_rank(setting, rank)
+            flat = _constant(setting, problem, start, shrunk.solution)
+            return replace(flat, rank=rank, converged=True)
         shrunk, explains = best_of_others(problem, start, shrunk)
         if not explains:
             warnings.warn(_UNEXPLAINED, NoEvidenceWarning, stacklevel=2)
 
     # 4. Judge how sure it is, without the shrinking.
     solution = shrunk.solution
-    uncertainty = uncertainty_of(shrunk.working, solution, shrunk.prior.even.form, kind=covariance)
+    uncertainty = uncertainty_of(shrunk, kind=covariance)
     if warn_of_gap(solution, uncertainty.covariance):
-        return _fitted(setting, solution, None, _OFF)
+        return _estimates(setting, solution, None, _OFF)
     note = (
         "Coefficients are shrunk more where noise is larger. Standard errors, p values and "
         "intervals are those of the unshrunk coefficients: "
@@ -385,21 +290,27 @@ def _fit_shrunk(
     )
     if setting.n_used - solution.rank < _FEW:
         note += " With hardly more bags than coefficients, they say little."
-    fitted = _fitted(setting, solution, uncertainty.covariance, note)
-    return replace(fitted, uncertainty=uncertainty)
+    fitted = _estimates(setting, solution, uncertainty.covariance, note)
+    return replace(fitted, unshrunk=uncertainty.unpenalised, posterior=uncertainty.posterior)
 
 
-def _fitted(
-    setting: Setting, solution: Solution[BagProblem], covariance: FloatArray | None, note: str
-) -> Fitted:
+def _estimates(
+    setting: Setting,
+    solution: Solution[BagProblem],
+    covariance: FloatArray | None,
+    note: str,
+    *,
+    warns: bool = True,
+) -> Estimates:
     problem = solution.problem
-    return Fitted(
-        estimates=(problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1),
-        rank=max(0, solution.rank // problem.outputs - setting.fit_intercept),
-        phi=float(problem.phi),
-        converged=True,
-        gradient=solution.gradient,
-        covariance=covariance,
+    rank = max(0, solution.rank // problem.outputs - setting.fit_intercept)
+    if warns and solution.converged:
+        warn_of_rank(setting, rank)
+    return estimates_of(
+        (problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1),
+        covariance,
+        rank=rank,
+        dispersion=float(problem.phi),
         freedom=max(1, setting.n_used - solution.rank),
         note=note,
     )
@@ -407,19 +318,20 @@ def _fitted(
 
 def _constant(
     setting: Setting, problem: BagProblem, start: FloatArray, given_up: Solution[BagProblem]
-) -> Fitted:
+) -> Estimates:
     """Predict the mean label for every row: no fit may do worse."""
     flat = replace(given_up, beta=start, problem=problem.reweighted(start), rank=0)
-    fitted = _fitted(setting, flat, None, "No intervals: every row gets the mean label.")
-    return replace(fitted, converged=False, freedom=1, remedy=_GAVE_UP)
+    note = "No intervals: every row gets the mean label."
+    fitted = _estimates(setting, flat, None, note, warns=False)
+    return replace(fitted, converged=False, freedom=1)
 
 
-def solve_loss(setting: Setting, problem: BagProblem) -> Solution[BagProblem]:
+def solve_loss(setting: Setting, problem: BagProblem, loss: str) -> Solution[BagProblem]:
     """Minimise a loss, from the best start at hand."""
     start = problem.constant_start()
     penalty = Penalty.ridge(problem, setting.fixed_ridge)
-    if not setting.single_rows and (easier := problem.at_centroids()) is not None:
-        rough = solve(easier, start, penalty=penalty)
+    if loss == "bag" and not (setting.data.single_rows or problem.is_line):
+        rough = solve(problem.at_centroids(), start, penalty=penalty)
         if np.isfinite(rough.beta).all() and not problem.runs_away(rough.beta):
             start = rough.beta
     return solve(problem, start, penalty=penalty)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from tempfile import gettempdir
 from typing import Any, Literal, Self
 
-import msgspec
 import numpy as np
 
 from bagwise._types import FloatArray, IntArray
@@ -21,12 +20,12 @@ from bagwise.errors import (
     check_name,
 )
 from bagwise.families import FAMILIES, Family, find_family
+from bagwise.glm.data import BagData
 from bagwise.glm.design import read_offset
-from bagwise.glm.parts import Chunk
 from bagwise.glm.shrinkage import has_ends
-from bagwise.learn.bag_data import BagData, finite_floats, read_bags
-from bagwise.learn.doubt import level, warn_of_shrinkage
-from bagwise.learn.estimator import NO_OFFSETS, check_ridge, fit_bags
+from bagwise.learn.bag_data import finite_floats, read_bags
+from bagwise.learn.doubt import level
+from bagwise.learn.estimator import NO_OFFSETS, BaggedGLM, check_ridge
 from bagwise.learn.fitting import LOSSES, Setting
 from bagwise.learn.row_variance import row_variance
 from bagwise.models.coefficients import INTERCEPT
@@ -109,8 +108,7 @@ def fit_release(
     if data.offset is not None and task.loss == "mixture":
         raise StrategyError(NO_OFFSETS)
     own_rows = data.X.shape[0] - int(release.bags.in_bag.sum())
-    model = task.fit(data, release.noise_law, ridge, fit_intercept, n_labelled_rows=own_rows)
-    return _with_row_variance(model, data, label_kind=release.label_kind)
+    return task.fit(data, release.noise_law, ridge, fit_intercept, n_labelled_rows=own_rows)
 
 
 def at_level(fit: Estimates, setting: Setting, bounds: Bounds | None) -> Estimates:
@@ -122,9 +120,8 @@ def at_level(fit: Estimates, setting: Setting, bounds: Bounds | None) -> Estimat
         return fit
 
     # 1. What a mean of one is multiplied by, bag by bag.
-    def mean_exposure(chunk: Chunk) -> dict[int, FloatArray]:
-        added = np.bincount(chunk.index, chunk.exposure, chunk.sizes.size)
-        return {chunk.first: added / chunk.sizes}
+    def mean_exposure(part: BagData) -> dict[int, FloatArray]:
+        return {part.first: part.means(part.exposure)}
 
     by_chunk = data.over(mean_exposure, operator.or_)
     shares = np.concatenate([by_chunk[first] for first in sorted(by_chunk)])
@@ -142,39 +139,22 @@ def at_level(fit: Estimates, setting: Setting, bounds: Bounds | None) -> Estimat
             stacklevel=4,
         )
     # 2. Predictions end at the bounds, so rows far out count as these.
-    highest, coef = np.inf if bounds is None else bounds[1], fit.coef
-    intercept = float(fit.intercept)
+    highest, (coef, before) = np.inf if bounds is None else bounds[1], fit.split(classes=False)
+    intercept = float(before)
     n_rows = int(data.bags.sizes.sum())
     wanted = float(family.predictor(factor * np.array(shares @ data.bags.sizes) / n_rows))
     for _ in range(_ROUNDS):
 
-        def expected(chunk: Chunk, intercept: float = intercept) -> float:
-            mean = family.mean(chunk.rows @ coef + intercept) * chunk.exposure
+        def expected(part: BagData, intercept: float = intercept) -> float:
+            mean = family.mean(part.X @ coef + intercept) * part.exposure
             return float(np.minimum(mean, highest).sum())
 
         intercept += wanted - float(
             family.predictor(np.array(data.over(expected, operator.add) / n_rows))
         )
-    unshrunk = fit.unshrunk
-    if unshrunk is not None:
-        unshrunk = np.append(unshrunk[:-1], unshrunk[-1] + intercept - fit.intercept)
-    return replace(fit, intercept=intercept, unshrunk=unshrunk)
-
-
-def _with_row_variance(model: RowModel, data: BagData, *, label_kind: str) -> RowModel:
-    """Add how much single labels vary around predictions, for intervals."""
-    family = find_family(model.family)
-    if np.isfinite(family.label_range[1]) or not model.trained_on.converged:
-        return model
-    mean = model.predict_encoded(data.X)
-    if data.offset is not None:
-        mean = mean * np.exp(data.offset)  # the exposure
-    off, picked = data.labels - data.bags.mean(mean), label_kind == "pick"
-    variance = row_variance(
-        data.X, data.bags, off, mean, data.noise_sd, family=family, picked=picked
-    )
-    made = msgspec.structs.replace(model.trained_on, row_variance=variance)
-    return replace(model, trained_on=made)
+    moved = np.append(np.zeros(coef.size), intercept - before)
+    unshrunk = None if fit.unshrunk is None else fit.unshrunk + moved
+    return replace(fit, table=fit.table + moved, unshrunk=unshrunk)
 
 
 @dataclass(frozen=True)
@@ -252,34 +232,37 @@ class ReleaseTask:
 
         `n_labelled_rows` are the learner's own among them.
         """
-        # 1. Settle everything about the fit but the loss.
+        # 1. Fit.
         release, family, made = self.release, self.family, self.release.provenance
-        distorted = self.why_no_intervals()
-        if not data.noise_sd.any():
-            family.check_labels(data.labels)
-        bounds, rule = self.certificate.clipped_to, "known-noise"
-        if self.loss == "instance":
-            rule = "size" if self.debias else "equal"
+        distorted, bounds = self.why_no_intervals(), self.certificate.clipped_to
         names = (*release.encoder.feature_names, INTERCEPT)
         if family.has_classes:
             names = tuple(f"{label}: {n}" for label in (made.classes or ())[1:] for n in names)
-        width = np.inf if bounds is None else bounds[1] - bounds[0]
-        kind = release.label_kind
-        setting = Setting(data, family, kind, rule, fit_intercept, ridge, names, law, width)
-        # 2. Fit.
+        glm = BaggedGLM(
+            family, self.loss, label_kind=release.label_kind, debias=self.debias, ridge=ridge,
+            fit_intercept=fit_intercept, noise=law, bounds=bounds,
+        )  # fmt: skip
         with warnings.catch_warnings():
             if made.is_sorted:  # instance loss is made for these bags
                 warnings.simplefilter("ignore", BiasWarning)
-            fitted = fit_bags(setting, "bag" if self.debias else self.loss)
-            fitted.warn(data.X.shape[1], data.bags.n_bags)
-            fit = replace(fitted, note=fitted.note + note).kept(classes=family.has_classes)
-            if fitted.phi is None and data.parts is None:  # as instance loss has it
-                warn_of_shrinkage(data, fit.coef)
+            setting, fit = glm.fit_data(data, release.label_kind, names)
+        # 2. Correct its level, and what it says of its errors.
+        fit = replace(fit, note=fit.note + note)
         if self.loss == "bag":
             fit = at_level(fit, setting, bounds)
         if distorted:
             fit = replace(fit, standard_errors=None, unshrunk=None, note=distorted)
-        # 3. Keep what predicts, and where it comes from.
+        # 3. How much single labels vary around predictions, for intervals.
+        varies = None
+        if data.parts is None and fit.converged and np.isinf(family.label_range[1]):
+            coef, intercept = fit.split(classes=False)
+            rate = family.mean(data.X @ coef + intercept)
+            mean = rate if data.offset is None else rate * data.exposure
+            off, picked = data.labels - data.bags.mean(mean), release.label_kind == "pick"
+            varies = row_variance(
+                data.X, data.bags, off, mean, data.noise_sd, family=family, picked=picked
+            )
+        # 4. Keep what predicts, and where it comes from.
         return RowModel.of(
             fit,
             n_rows=self.release.n_rows,
@@ -287,8 +270,9 @@ class ReleaseTask:
                 "privacy": self.certificate.headline,
                 "n_bags": len(self.sizes),
                 "n_labelled_rows": n_labelled_rows,
-                "label_kind": kind,
+                "label_kind": release.label_kind,
                 "strategy": made.strategy,
+                "row_variance": varies,
             },
             family=family.name,
             link=family.link,

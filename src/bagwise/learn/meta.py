@@ -11,7 +11,8 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 from bagwise._types import FloatArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BiasWarning, StrategyError, check_name
-from bagwise.learn.bag_data import BagData, read_bags, read_weights
+from bagwise.glm.data import BagData
+from bagwise.learn.bag_data import read_bags, read_weights
 from bagwise.learn.bag_weights import bag_weights
 from bagwise.learn.model_selection import BagRegressorMixin
 from bagwise.privacy.noise import LabelKind, check_label_kind

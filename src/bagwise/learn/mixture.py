@@ -37,9 +37,10 @@ from scipy import linalg, sparse
 from scipy.optimize import minimize_scalar
 
 from bagwise._types import AnyArray, FloatArray, IntArray
-from bagwise.errors import SeparationWarning, StrategyError
+from bagwise.errors import NotConvergedWarning, SeparationWarning, StrategyError
 from bagwise.glm.solver import inverse_symmetric, solve_symmetric
-from bagwise.learn.fitting import Fitted, Setting
+from bagwise.learn.fitting import Setting, estimates_of, warn_of_gradient, warn_of_rank
+from bagwise.models.row_model import Estimates
 from bagwise.rows.whitening import FLAT, principal_axes, rounding
 
 _ENOUGH = 30  # bags for each coefficient, for intervals that hold what they say
@@ -254,7 +255,7 @@ def moves(change: FloatArray, directions: FloatArray) -> AnyArray:
     return np.asarray(moved > 1e-6 * np.where(size > 0, size, 1.0))
 
 
-def fit_mixture(setting: Setting) -> Fitted:
+def fit_mixture(setting: Setting) -> Estimates:
     """Fit a model to the labels of rows that were picked from bags, one each.
 
     The likelihood has many maxima, and the search may end in a worse one where bags are large and
@@ -270,7 +271,7 @@ def fit_mixture(setting: Setting) -> Fitted:
     >>> labels = 1.0 + X[picked] @ [2.0, -1.0] + rng.normal(0, 0.1, 300)
     >>> data = read_bags(X, labels[bags], bags=bags)
     >>> setting = Setting(data, find_family("gaussian"), "pick", "known-noise", True, ridge=0.0)
-    >>> fit_mixture(setting).estimates.round(1)
+    >>> fit_mixture(setting).table.round(1)
     array([[ 2., -1.,  1.]])
     """
     # 1. Rows in white coordinates, bag by bag; labels in units of their own spread.
@@ -311,16 +312,21 @@ def fit_mixture(setting: Setting) -> Fitted:
     estimates[-1] += rows.level
     gradient, _ = gradient_and_outer(rows, point)
     directions = rows.width - setting.fit_intercept
-    return Fitted(
-        estimates=estimates[None, :],
-        rank=min(directions, max(0, setting.n_used - setting.fit_intercept)),
-        phi=rows.scale**2 * point.phi,
+    rank = min(directions, max(0, setting.n_used - setting.fit_intercept))
+    if by_chance:
+        warnings.warn(note, NotConvergedWarning, stacklevel=4)
+    elif converged:
+        warn_of_rank(setting, rank)
+    else:
+        warn_of_gradient(float(np.linalg.norm(gradient)) * point.phi / total)
+    return estimates_of(
+        estimates[None, :],
+        matrix,
+        rank=rank,
+        dispersion=rows.scale**2 * point.phi,
         converged=converged and not by_chance,
-        gradient=float(np.linalg.norm(gradient)) * point.phi / total,
-        covariance=matrix,
         freedom=freedom,
         note=note,
-        remedy=note if by_chance else "",
     )
 
 

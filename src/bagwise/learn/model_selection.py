@@ -25,7 +25,8 @@ from sklearn.utils.validation import _num_samples
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.errors import BagsError, BagwiseError, LabelError, StrategyError, check_name
 from bagwise.families import Family, find_family
-from bagwise.learn.bag_data import BagData, finite_floats, read_bags, read_weights
+from bagwise.glm.data import BagData
+from bagwise.learn.bag_data import finite_floats, read_bags, read_weights
 
 
 class BagKFold(BaseCrossValidator):  # type: ignore[misc]

@@ -27,15 +27,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bagwise._types import FloatArray, IntArray
+from bagwise.bagging.bags import Bags
 from bagwise.errors import ReleaseError, StrategyError, shielded
 from bagwise.families import Family
 from bagwise.files.parquet_layout import read_layout
 from bagwise.files.regular_files import open_regular
 from bagwise.files.spill import SpillDirectory
+from bagwise.glm.data import BagData, OverParts, held_here
 from bagwise.glm.design import read_offset
 from bagwise.glm.linear import all_added
-from bagwise.glm.parts import Chunk, OverChunks, held_here
-from bagwise.learn.bag_data import BagData
 from bagwise.learn.estimator import check_ridge
 from bagwise.learn.from_release import ReleaseTask
 from bagwise.models.row_model import RowModel
@@ -205,7 +205,7 @@ def bags_in_parts(
     centroids: bool,
     family: Family,
     labels: Sequence[str],
-) -> Iterator[tuple[OverChunks, Moments, Axes]]:
+) -> Iterator[tuple[OverParts, Moments, Axes]]:
     """Put the bags of a release into chunks, which Spark keeps until they are not needed.
 
     Beside them are the moments of the rows that chunks have, and the directions of all rows.
@@ -228,10 +228,10 @@ def bags_in_parts(
     kept = cluster.keep(splits, send, take, targets=targets)
     try:
 
-        def over(work: Callable[[Chunk], T], merge: Callable[[T, T], T]) -> T:
-            return kept.over(lambda p: work(p) if isinstance(p, Chunk) else None, merge)
+        def over(work: Callable[[BagData], T], merge: Callable[[T, T], T]) -> T:
+            return kept.over(lambda p: work(p) if isinstance(p, BagData) else None, merge)
 
-        facts = over(lambda chunk: (Moments.of(chunk.rows), chunk.sizes.size), all_added)
+        facts = over(lambda part: (Moments.of(part.X), part.bags.n_bags), all_added)
         moments, n_bags = facts
         if n_bags != manifest.n_bags:
             raise _other_sizes()
@@ -305,7 +305,7 @@ def _send_rows(
 
 def _take_rows(
     target: int, sent: pa.Table, _secret: bytes, *, exposed: bool, family: Family, bags: "_BagRows"
-) -> Chunk:
+) -> BagData:
     number, *columns = (column.to_numpy() for column in sent.columns)
     order = np.argsort(number, kind="stable")
     first = target * bags.at_once
@@ -328,7 +328,9 @@ def _send_sums(
         yield from split_rows(added.column(0).to_numpy() // at_once, added)
 
 
-def _take_sums(target: int, sent: pa.Table, _secret: bytes, *, bags: "_BagRows") -> Chunk | Moments:
+def _take_sums(
+    target: int, sent: pa.Table, _secret: bytes, *, bags: "_BagRows"
+) -> BagData | Moments:
     """Add up the tasks' results for each bag."""
     if target == _ALL_ROWS:
         parts = zip(*(column.to_pylist() for column in sent.columns), strict=True)
@@ -351,7 +353,7 @@ def _chunk(
     bags: "_BagRows",
     *,
     counts: IntArray | None = None,
-) -> Chunk:
+) -> BagData:
     """Return a chunk with its bags' entries from the table of bags."""
     sizes, labels, noise_sd = bags.read(first)
     if index.size and (index.min() < 0 or index.max() >= sizes.size):
@@ -359,7 +361,10 @@ def _chunk(
     seen = np.bincount(index, weights=counts, minlength=sizes.size)
     if not np.array_equal(seen, sizes):
         raise _other_sizes()
-    return Chunk(first, rows, index, sizes, labels, noise_sd)
+    rows_of = None if counts is None else sizes[index].astype(np.float64)
+    return BagData(
+        rows, Bags(index), labels, noise_sd, np.ones(sizes.size), counts=rows_of, first=first
+    )
 
 
 def _other_sizes() -> ReleaseError:

@@ -24,31 +24,37 @@ RELEASED_DIRECTLY: Final = "none: released directly"
 NO_ERRORS: Final = "No standard errors were kept with this model."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Estimates:
-    """The estimates of a linear predictor: everything that a model keeps of a fit.
+    """The estimates of a linear predictor, and all that a fit says about them.
 
     Attributes
     ----------
-    coef : (d,) floats, in the order of the encoder's features; (classes - 1, d) for classes
-    intercept : float, or (classes - 1,) floats
-    standard_errors : (p,) floats or None
-        Of coefficients and, last, the intercept, class by class, as they are without shrinking;
-        None where no honest ones can be given. NaN where the data do not determine one.
-    unshrunk : (p,) floats or None
+    table : (q, d + 1)
+        Coefficients and, last, the intercept; one row, or one for each class but the first.
+    standard_errors : (p,) or None
+        Of all entries, row by row, as they are without shrinking; None where no honest ones can be
+        given. NaN where the data do not determine one.
+    unshrunk : (p,) or None
         Where coefficients were shrunk: what they would be without, for intervals.
     freedom : float
         Degrees of freedom behind intervals.
     note : str
         Where the standard errors come from, or why there are none.
     dispersion : float or None
+        None where a loss says nothing about it.
     converged : bool
     threshold : float or None
-        As in `TrainedOn`.
+        The chance above which a row counts as 1, where that is not a half.
+    rank : int
+        Directions of the features that the data determine.
+    covariance, posterior : (p, p) or None
+        Behind the standard errors; and of slopes that are as small as a shrunken fit takes them.
+    slope_variance : float or None
+        Of slopes in white columns, as it is believed to be.
     """
 
-    coef: FloatArray
-    intercept: float | FloatArray
+    table: FloatArray
     standard_errors: FloatArray | None = None
     unshrunk: FloatArray | None = None
     freedom: float = np.inf
@@ -56,6 +62,15 @@ class Estimates:
     dispersion: float | None = None
     converged: bool = True
     threshold: float | None = None
+    rank: int = 0
+    covariance: FloatArray | None = None
+    posterior: FloatArray | None = None
+    slope_variance: float | None = None
+
+    def split(self, *, classes: bool) -> tuple[FloatArray, Any]:
+        """Return coefficients and intercepts, those of classes with a row or entry for each."""
+        table = self.table if classes else self.table[0]
+        return table[..., :-1], table[:, -1] if classes else float(table[-1])
 
 
 SchemaName = TypeVar("SchemaName")
@@ -99,7 +114,9 @@ class RowModel(Model):
 
     Attributes
     ----------
-    coef, intercept, standard_errors, unshrunk, freedom, note
+    coef : (d,) floats, in the order of the encoder's features; (classes - 1, d) for classes
+    intercept : float, or (classes - 1,) floats
+    standard_errors, unshrunk, freedom, note
         As in `Estimates`.
     family, link, loss, label, encoder, trained_on, target, classes, exposure, bounds, certificate
         As in `Model`.
@@ -134,10 +151,17 @@ class RowModel(Model):
         known
             What `Model` has: family, label, encoder and the rest.
         """
-        kept = {field.name: getattr(fit, field.name) for field in dataclasses.fields(Estimates)}
-        about_fit = {name: kept.pop(name) for name in ("dispersion", "converged", "threshold")}
-        about = TrainedOn(n_rows=n_rows, **about_fit, **made_of)
-        return cls(trained_on=about, **kept, **known)
+        coef, intercept = fit.split(classes=known.get("classes") is not None)
+        about = TrainedOn(
+            n_rows=n_rows,
+            dispersion=fit.dispersion,
+            converged=fit.converged,
+            threshold=fit.threshold,
+            **made_of,
+        )
+        names = ("standard_errors", "unshrunk", "freedom", "note")
+        kept = {name: getattr(fit, name) for name in names}
+        return cls(trained_on=about, coef=coef, intercept=intercept, **kept, **known)
 
     def certified(self, certificate: Certificate) -> Self:
         """Return the model with a certificate that belongs to these very coefficients."""

@@ -11,11 +11,11 @@ from bagwise._types import FloatArray, IntArray
 from bagwise.errors import LeakWarning, NotConvergedWarning, RankWarning
 from bagwise.families import Family, find_family
 from bagwise.glm.statistic import (
-    StatisticsFit,
     check_bounds_of,
     family_to_release,
     fit_statistics,
 )
+from bagwise.models.row_model import Estimates
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import noisy_labels
 from bagwise.privacy.private_model import LinearScores, release_statistics
@@ -134,8 +134,8 @@ def ask_labels(
         if queries.limit is not None and stated is not None:
             check_bounds_of(fitted, stated)
         fit = ask_model(query, labels, X, budget, fitted)
-        intercept, dropped, error = float(fit.intercept), query.design.dropped, query.error
-        model = LinearScores(intercept, fit.coef, dropped, fitted.name, fitted.link)
+        (coef, intercept), error = fit.split(classes=False), query.error
+        model = LinearScores(intercept, coef, query.design.dropped, fitted.name, fitted.link)
         if kind == "model" and labels is not None:
             scores = model.predict(X)
     answers, stated = Answers(budget, scores, model, error, events=queries.spent), budget.bounds
@@ -160,7 +160,7 @@ def ask_labels(
 
 def ask_model(
     query: ModelQuery, labels: FloatArray | None, X: Any, budget: Budget, family: Family
-) -> StatisticsFit:
+) -> Estimates:
     """Release the statistics of a model, and fit the model of a family to them.
 
     Labels are None where X is on many machines, and has its labels with it.

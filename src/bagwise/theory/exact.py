@@ -438,33 +438,18 @@ def prior_risk(
     >>> round(risk.total, 6)    # a slope of the size of its error is worth half: 1 + 1/2
     1.5
     """
-    picked = label_kind == "pick"
-    misfit_variance = misfit * signal_sd**2
-    choice = np.zeros_like(moments.sizes)
-    if picked:
+    # 1. The variance of each bag label, by cause.
+    centroids, sizes = moments.centroids, moments.sizes
+    misfit_variance, choice = misfit * signal_sd**2, np.zeros_like(sizes)
+    if label_kind == "pick":
         choice = moments.signal_spread * signal_sd**2 + moments.misfit_spread * misfit_variance
-    noise = label_noise_sd**2 / (np.ones_like(moments.sizes) if picked else moments.sizes)
+    noise = label_noise_sd**2 / (np.ones_like(sizes) if label_kind == "pick" else sizes)
     privacy = np.broadcast_to(np.asarray(noise_sd, dtype=np.float64) ** 2, noise.shape)
-    lever, bias = _posterior(moments, choice + noise + privacy, signal_sd, repeats)
-    squares = repeats * np.einsum("ij,ij->i", lever, lever)
-    return Risk(
-        bias=bias,
-        choice=float(squares @ choice),
-        label_noise=float(squares @ noise),
-        privacy=float(squares @ privacy),
-        misfit=misfit_variance * _misfit_error(moments, lever, squares, repeats),
-    )
+    omega = choice + noise + privacy
 
-
-def _posterior(
-    moments: BagMoments, omega: FloatArray, signal_sd: float, repeats: float
-) -> tuple[FloatArray, float]:
-    """Return T', (m, r + 1), and the expected squared bias.
-
-    In units of the prior's standard deviation the precision of the prior is one, so that neither a
-    signal of 0 nor fewer bags than coefficients need a case of their own.
-    """
-    centroids = moments.centroids
+    # 2. T', (m, r + 1), and the expected squared bias. In units of the prior's standard deviation
+    #    the precision of the prior is one, so that neither a signal of 0 nor fewer bags than
+    #    coefficients need a case of their own.
     slopes = centroids.shape[1] - 1
     least = _NO_NOISE * max(float(omega.max()), signal_sd**2)
     instruments = centroids / np.maximum(omega, least or 1.0)[:, None]
@@ -475,26 +460,21 @@ def _posterior(
     lever = instruments @ (inverse * units).T
     # The fit takes slopes to be alike; they are drawn by the root, in units of what it takes.
     lost = inverse[:, :-1] @ moments.root * np.sqrt(max(1, slopes))
-    return lever, float(np.sum(lost**2))
 
-
-def _misfit_error(
-    moments: BagMoments,
-    lever: FloatArray,
-    squares: FloatArray,
-    repeats: float,
-) -> float:
-    """Return the expected squared error due to a misfit of variance 1, averaged over its draws.
-
-    Repeated bags are other bags with the same expected misfit. What their means have by chance, a
-    variance inside over a size, is another draw in each and averages out as noise does.
-    """
-    functions = int(moments.misfit.shape[1])
-    if not functions:
-        return 0.0
-    moved = repeats * (lever.T @ moments.misfit)  # (r + 1, f)
-    whole = float(np.sum(moved**2)) / functions
-    if repeats == 1:
-        return whole
-    by_chance = float(squares @ (moments.misfit_spread / np.maximum(moments.sizes - 1, 1)))
-    return max(0.0, whole - repeats * by_chance) + by_chance
+    # 3. What a misfit of variance 1 adds, averaged over its draws. Repeated bags are other bags
+    #    with the same expected misfit. What their means have by chance, a variance inside over a
+    #    size, is another draw in each and averages out as noise does.
+    squares, astray = repeats * np.einsum("ij,ij->i", lever, lever), 0.0
+    if moments.misfit.shape[1]:
+        moved = repeats * (lever.T @ moments.misfit)  # (r + 1, f)
+        astray = float(np.sum(moved**2)) / moments.misfit.shape[1]
+        if repeats != 1:
+            by_chance = float(squares @ (moments.misfit_spread / np.maximum(sizes - 1, 1)))
+            astray = max(0.0, astray - repeats * by_chance) + by_chance
+    return Risk(
+        bias=float(np.sum(lost**2)),
+        choice=float(squares @ choice),
+        label_noise=float(squares @ noise),
+        privacy=float(squares @ privacy),
+        misfit=misfit_variance * astray,
+    )
