@@ -9,10 +9,9 @@ selection      what happens to bags that know the labels
 gradients      its bounds for generalised linear models, in a form that holds
 printed        its bounds as they are printed
 printed_noise  its privacy noise as it is printed
-synthetic      features as it draws them
 cells          the cells of the tables, what is printed in them, and what one needs to name one
 squared_errors  by how much errors vary around what theory expects
-draws          the random streams of a cell, so that it comes out the same alone or among others
+draws          features as it draws them, bags, and random streams that are the same for every cell
 protocol       the training that explains the printed values: Adam, stopped early
 open_cells     one run of a cell without privacy
 private_cells  one run of a cell with privacy

@@ -8,8 +8,8 @@ import numpy as np
 
 from bagwise._types import FloatArray
 from reproduction.cells import APPENDIX, Cell
+from reproduction.draws import MIXINGS
 from reproduction.measured import LEVEL, Estimate, Measured, printed_means
-from reproduction.synthetic import MIXINGS
 
 _RESAMPLES = 10_000
 
@@ -18,17 +18,7 @@ _RESAMPLES = 10_000
 class Explained:
     """How near a column comes to the printed values of some tables.
 
-    Attributes
-    ----------
-    cells : int
-    rms_log_ratio, correlation : float
-    rms_interval, correlation_interval : (low, high)
-        95 %, over which cells the paper might have had (bootstrap over cells).
-    by_chance : float
-        What the rms log ratio would be if the protocol were what was done: both columns are means
-        over runs, with errors of their own.
-    rms_z : float
-        Differences in units of that error; 1 if they are chance alone.
+    Intervals are 95 %, over which cells the paper might have had (bootstrap over cells).
     """
 
     cells: int
@@ -36,8 +26,10 @@ class Explained:
     rms_interval: tuple[float, float]
     correlation: float
     correlation_interval: tuple[float, float]
+    # What the rms log ratio would be if the protocol were what was done: both columns are means
+    # over runs, with errors of their own.
     by_chance: float
-    rms_z: float
+    rms_z: float  # differences in units of that error; 1 if they are chance alone
 
 
 def explain_printed(
@@ -92,27 +84,16 @@ def _rms(values: FloatArray) -> float:
 
 @dataclass(frozen=True)
 class Predicted:
-    """How near theory comes to what the minimisers have, over some cells.
-
-    Attributes
-    ----------
-    what : str
-    cells, runs : int
-    ratio : float
-        Median over cells of the mean over runs of error / expected error.
-    rms_z : float
-        Of the cells' differences, in units of the standard deviation that theory gives them. 1 if
-        theory holds; cells of one run share their data, so not exactly.
-    beyond_three : int
-        Cells that are off by more than three of them.
-    """
+    """How near theory comes to what the minimisers have, over some cells."""
 
     what: str
     cells: int
     runs: int
-    ratio: float
+    ratio: float  # median over cells of the mean over runs of error / expected error
+    # Of the cells' differences, in units of the standard deviation that theory gives them. 1 if
+    # theory holds; cells of one run share their data, so not exactly.
     rms_z: float
-    beyond_three: int
+    beyond_three: int  # cells that are off by more than three of them
 
 
 def compare_with_theory(

@@ -27,18 +27,13 @@ HELD_OUT = 0.25
 
 @dataclass(frozen=True)
 class Compared:
-    """What one way to bag and to learn keeps of a model of the row labels.
-
-    Attributes
-    ----------
-    kept : Estimate
-        Share of the squared error that least squares on the row labels takes off the error of the
-        mean label, on held-out rows: 1 is as good as row labels, 0 as good as nothing.
-    """
+    """What one way to bag and to learn keeps of a model of the row labels."""
 
     strategy: str
     bag_size: int
     loss: str
+    # Share of the squared error that least squares on the row labels takes off the error of the
+    # mean label, on held-out rows: 1 is as good as row labels, 0 as good as nothing.
     kept: Estimate
 
 

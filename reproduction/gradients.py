@@ -170,31 +170,15 @@ def range_bound(
 
 @dataclass(frozen=True)
 class _Gradient:
-    """The gradient of a loss at the true theta, as ``-(1/u) units' (labels - means)``.
+    """The gradient of a loss at the true theta, as ``-(1/u) units' (labels - means)``."""
 
-    Attributes
-    ----------
-    units : (u, d)
-        Rows or centroids, times the derivative of the loss.
-    levers : (m, d)
-        What each bag label is multiplied with.
-    counts : (m,)
-        Units behind each bag label.
-    expected : (u,)
-        Expected labels less means.
-    label_variance, choice : (m,)
-        Of each bag label, and the part of it that comes from the choice of a row.
-    squared_norm : float
-        A bound on the squared operator norm of `units`.
-    """
-
-    units: FloatArray
-    levers: FloatArray
-    counts: FloatArray
-    expected: FloatArray
-    label_variance: FloatArray
-    choice: FloatArray
-    squared_norm: float
+    units: FloatArray  # (u, d), rows or centroids, times the derivative of the loss
+    levers: FloatArray  # (m, d), what each bag label is multiplied with
+    counts: FloatArray  # (m,), units behind each bag label
+    expected: FloatArray  # (u,), expected labels less means
+    label_variance: FloatArray  # (m,), of each bag label
+    choice: FloatArray  # (m,), the part of it that comes from the choice of a row
+    squared_norm: float  # a bound on the squared operator norm of `units`
 
     @classmethod
     def of(

@@ -31,18 +31,10 @@ _DECAY_MEAN, _DECAY_SQUARE, _GUARD = 0.9, 0.999, 1e-7  # Keras' defaults
 
 @dataclass(frozen=True)
 class Trained:
-    """Where training ended.
+    """Where training ended."""
 
-    Attributes
-    ----------
-    error : float
-        Mean over coefficients of the squared error.
-    along_start : float
-        Share of the squared error that lies in the direction of the first weights.
-    """
-
-    error: float
-    along_start: float
+    error: float  # mean over coefficients of the squared error
+    along_start: float  # share of it that lies in the direction of the first weights
 
 
 def unit_rows(X: FloatArray) -> FloatArray:

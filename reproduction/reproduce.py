@@ -24,18 +24,10 @@ PAPER_ROWS, FEATURES = 50_000, 32
 
 @dataclass(frozen=True)
 class Scale:
-    """How much to run.
-
-    Attributes
-    ----------
-    rows : int
-        Rows of the data; the paper has 50,000.
-    runs : int
-        Runs of each cell; the paper has 15.
-    """
+    """How much to run: by default what the paper has."""
 
     rows: int = PAPER_ROWS
-    runs: int = PRINTED_RUNS
+    runs: int = PRINTED_RUNS  # of each cell
 
     @property
     def is_papers(self) -> bool:

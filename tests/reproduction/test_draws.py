@@ -9,8 +9,7 @@ import pytest
 from bagwise.show.stages import progress_to
 from reproduction.bounds import spread
 from reproduction.cells import Cell
-from reproduction.draws import Draw
-from reproduction.synthetic import MIXINGS, draw_features
+from reproduction.draws import MIXINGS, Draw, draw_features
 from tests import stats
 
 DRAW = Draw("dep", n=600, d=3, run=2, seed=9)
