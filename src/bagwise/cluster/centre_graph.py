@@ -251,28 +251,54 @@ def search_lists(
 
     What a list held before is where the search starts too, so lists improve from call to call.
     """
-    count, length = C.shape[0], lists.shape[1]
-    # The row for which a centre was last looked at, and last asked for its neighbours.
-    seen, asked = np.full(count, -1, dtype=np.int32), np.full(count, -1, dtype=np.int32)
-    near = Lists(np.empty((1, length), dtype=np.int32), np.empty((1, length), dtype=C.dtype))
+    length, degree = lists.shape[1], graph.shape[1]
+    seen = np.full(C.shape[0], -1, dtype=np.int32)
+    near, best = np.empty(length, dtype=np.int32), np.empty(length, dtype=C.dtype)
+    is_open = np.empty(length, dtype=np.bool_)
+    fresh = np.empty(max(length + 1, degree), dtype=np.int32)
     for i in range(first, last):
-        near.ids[:] = -1
-        near.distances[:] = np.inf
+        best[:] = np.inf
+        near[:] = -1
+        is_open[:] = False
+        new = 0
         for s in range(-1, length):
             c = labels[i] if s < 0 else lists[i, s]
             if c >= 0 and seen[c] != i:
-                seen[c] = i
-                insert_nearest(near, 0, c, squared_distance(Z, i, C, c))
+                seen[c], fresh[new] = i, c
+                new += 1
+        nearest_open = _offer(Z, C, i, fresh, new, near, best, is_open, length)
         for _ in range(expansions):
-            t = 0
-            while t < length and (near.ids[0, t] < 0 or asked[near.ids[0, t]] == i):
-                t += 1
-            if t == length:
+            while nearest_open < length and not is_open[nearest_open]:
+                nearest_open += 1
+            if nearest_open == length:
                 break
-            centre = near.ids[0, t]
-            asked[centre] = i
-            for c in graph[centre]:
+            is_open[nearest_open] = False
+            centre = near[nearest_open]
+            new = 0
+            for t in range(degree):
+                c = graph[centre, t]
                 if c >= 0 and seen[c] != i:
-                    seen[c] = i
-                    insert_nearest(near, 0, c, squared_distance(Z, i, C, c))
-        lists[i] = near.ids[0]
+                    seen[c], fresh[new] = i, c
+                    new += 1
+            nearest_open = _offer(Z, C, i, fresh, new, near, best, is_open, nearest_open)
+        lists[i] = near
+
+
+@kernel
+def _offer(
+    Z: AnyArray, C: AnyArray, i: int, fresh: AnyArray, new: int, near: AnyArray, best: AnyArray,
+    is_open: AnyArray, nearest_open: int,
+) -> int:  # fmt: skip
+    """Insert the fresh centres that are near enough; return the first place that may be open."""
+    last = near.size - 1
+    for s in range(new):
+        distance = squared_distance(Z, i, C, fresh[s])
+        if distance >= best[last]:
+            continue
+        t = last
+        while t > 0 and best[t - 1] > distance:
+            best[t], near[t], is_open[t] = best[t - 1], near[t - 1], is_open[t - 1]
+            t -= 1
+        best[t], near[t], is_open[t] = distance, fresh[s], True
+        nearest_open = min(nearest_open, t)
+    return nearest_open
