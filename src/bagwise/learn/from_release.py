@@ -2,13 +2,13 @@
 
 import operator
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from tempfile import gettempdir
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
-from bagwise._types import FloatArray, IntArray
+from bagwise._types import FloatArray
 from bagwise.errors import (
     BagwiseError,
     BagwiseWarning,
@@ -97,18 +97,18 @@ def fit_release(
     [370.0, 381.0, 392.0]
     """
     check_release(release)
-    task = ReleaseTask.of(
-        release, release.certificate, release.bags.sizes,
-        family=family, loss=loss, target=target, debias=debias,
+    certificate = release.certificate
+    glm = estimator_of(
+        release, certificate, law=release.noise_law, family=family, loss=loss, target=target,
+        debias=debias, ridge=ridge, fit_intercept=fit_intercept,
     )  # fmt: skip
-    check_ridge(ridge)
     memory = Memory.of(memory_limit, gettempdir())
     data, exposure = data_to_fit(release, target, rows, rows_noise_sd, memory)
-    data = replace(data, offset=read_offset(len(data.X), task.family, exposure=exposure))
-    if data.offset is not None and task.loss == "mixture":
+    offset = read_offset(len(data.X), find_family(glm.family), exposure=exposure)
+    if offset is not None and glm.loss == "mixture":
         raise StrategyError(NO_OFFSETS)
-    own_rows = data.X.shape[0] - int(release.bags.in_bag.sum())
-    return task.fit(data, release.noise_law, ridge, fit_intercept, n_labelled_rows=own_rows)
+    own_rows, data = len(data.X) - int(release.bags.in_bag.sum()), replace(data, offset=offset)
+    return fit_to(release, certificate, glm, data, target=target, n_labelled_rows=own_rows)
 
 
 def at_level(fit: Estimates, setting: Setting, bounds: Bounds | None) -> Estimates:
@@ -157,133 +157,122 @@ def at_level(fit: Estimates, setting: Setting, bounds: Bounds | None) -> Estimat
     return replace(fit, table=fit.table + moved, unshrunk=unshrunk)
 
 
-@dataclass(frozen=True)
-class ReleaseTask:
-    """A learning task on a release, settled and checked, wherever its rows are."""
-
-    release: Release | Manifest
-    certificate: Certificate
-    sizes: IntArray
-    family: Family
-    loss: str
-    target: str | None
-    debias: bool
-
-    @classmethod
-    def of(
-        cls,
-        release: Release | Manifest,
-        certificate: Certificate,
-        sizes: IntArray,
-        *,
-        family: str | Family,
-        loss: str,
-        target: str | None,
-        debias: bool = False,
-    ) -> Self:
-        """Resolve open settings, and refuse those that the labels cannot have."""
-        made = release.provenance
-        kind = find_family(family_to_fit(made, certificate, family, target))
-        if loss == "auto":
-            loss = "instance" if made.is_sorted else "bag"
-        check_name("loss", loss, LOSSES)
-        if debias and loss != "instance":
-            raise StrategyError(f"debias belongs to loss='instance', not to {loss!r}.")
-        if loss == "mixture" and made.classes and certificate.is_private:
-            raise StrategyError(
-                "loss='mixture' cannot fit private picks of classes, which are randomised and not "
-                "noisy. Use loss='bag' (--loss bag)."
-            )
-        if loss == "mixture" and release.label_kind != "pick":
-            raise StrategyError(
-                "loss='mixture' is for picked labels, but this release has mean labels. Use "
-                "loss='bag' (--loss bag)."
-            )
-        return cls(release, certificate, sizes, kind, loss, target, debias)
-
-    def why_no_intervals(self) -> str:
-        """Return why a fit has no honest intervals, or an empty string; warn if it is biased."""
-        made, plain = self.release.provenance, self.loss == "instance" and not self.debias
-        if made.scores in ("labels", "noisy-labels") and self.sizes.max() > 1:
-            if not plain:
-                warnings.warn(
-                    f"{'debiased ' if self.debias else ''}{self.loss} loss on bags that were "
-                    "sorted by the same labels makes the slopes too steep, since rows were also "
-                    "grouped by their noise. Use loss='instance' (--loss instance).",
-                    BiasWarning,
-                    stacklevel=4,
-                )
-            return "No intervals: rows were put together by the labels that are now averaged."
-        if plain and made.is_sorted and made.scores == "model":
-            return "No intervals: slopes are shrunk a little, as far as the sorting missed them."
-        return ""
-
-    def fit(
-        self,
-        data: BagData,
-        law: Law,
-        ridge: float | Literal["auto"],
-        fit_intercept: bool,
-        *,
-        n_labelled_rows: int = 0,
-        note: str = "",
-    ) -> RowModel:
-        """Fit these data, and warn of unsuitable combinations; `note` is added to the fit's note.
-
-        `n_labelled_rows` are the learner's own among them.
-        """
-        # 1. Fit.
-        release, family, made = self.release, self.family, self.release.provenance
-        distorted, bounds = self.why_no_intervals(), self.certificate.clipped_to
-        names = (*release.encoder.feature_names, INTERCEPT)
-        if family.has_classes:
-            names = tuple(f"{label}: {n}" for label in (made.classes or ())[1:] for n in names)
-        glm = BaggedGLM(
-            family, self.loss, label_kind=release.label_kind, debias=self.debias, ridge=ridge,
-            fit_intercept=fit_intercept, noise=law, bounds=bounds,
-        )  # fmt: skip
-        with warnings.catch_warnings():
-            if made.is_sorted:  # instance loss is made for these bags
-                warnings.simplefilter("ignore", BiasWarning)
-            setting, fit = glm.fit_data(data, release.label_kind, names)
-        # 2. Correct its level, and what it says of its errors.
-        fit = replace(fit, note=fit.note + note)
-        if self.loss == "bag":
-            fit = at_level(fit, setting, bounds)
-        if distorted:
-            fit = replace(fit, standard_errors=None, unshrunk=None, note=distorted)
-        # 3. How much single labels vary around predictions, for intervals.
-        varies = None
-        if data.parts is None and fit.converged and np.isinf(family.label_range[1]):
-            coef, intercept = fit.split(classes=False)
-            rate = family.mean(data.X @ coef + intercept)
-            mean = rate if data.offset is None else rate * data.exposure
-            off, picked = data.labels - data.bags.mean(mean), release.label_kind == "pick"
-            varies = row_variance(
-                data.X, data.bags, off, mean, data.noise_sd, family=family, picked=picked
-            )
-        # 4. Keep what predicts, and where it comes from.
-        return RowModel.of(
-            fit,
-            n_rows=self.release.n_rows,
-            made_of={
-                "privacy": self.certificate.headline,
-                "n_bags": len(self.sizes),
-                "n_labelled_rows": n_labelled_rows,
-                "label_kind": release.label_kind,
-                "strategy": made.strategy,
-                "row_variance": varies,
-            },
-            family=family.name,
-            link=family.link,
-            loss=self.loss,
-            label=made.label,
-            target=self.target,
-            classes=made.classes if family.has_classes else None,
-            encoder=release.encoder,
-            exposure=made.exposure,
-            bounds=self.certificate.stated_bounds,
+def estimator_of(
+    release: Release | Manifest,
+    certificate: Certificate,
+    *,
+    law: Law,
+    family: str | Family,
+    loss: str,
+    target: str | None,
+    debias: bool = False,
+    ridge: float | Literal["auto"] = "auto",
+    fit_intercept: bool = True,
+) -> BaggedGLM:
+    """Return the estimator of a release, settings resolved, or refuse what labels cannot have."""
+    made = release.provenance
+    kind = find_family(family_to_fit(made, certificate, family, target))
+    check_ridge(ridge)
+    if loss == "auto":
+        loss = "instance" if made.is_sorted else "bag"
+    check_name("loss", loss, LOSSES)
+    if debias and loss != "instance":
+        raise StrategyError(f"debias belongs to loss='instance', not to {loss!r}.")
+    if loss == "mixture" and made.classes and certificate.is_private:
+        raise StrategyError(
+            "loss='mixture' cannot fit private picks of classes, which are randomised and not "
+            "noisy. Use loss='bag' (--loss bag)."
         )
+    if loss == "mixture" and release.label_kind != "pick":
+        raise StrategyError(
+            "loss='mixture' is for picked labels, but this release has mean labels. Use "
+            "loss='bag' (--loss bag)."
+        )
+    return BaggedGLM(
+        kind, loss, label_kind=release.label_kind, debias=debias, ridge=ridge,
+        fit_intercept=fit_intercept, noise=law, bounds=certificate.clipped_to,
+    )  # fmt: skip
+
+
+def why_no_intervals(glm: BaggedGLM, made: Provenance, data: BagData) -> str:
+    """Return why a fit has no honest intervals, or an empty string; warn if it is biased."""
+    plain = glm.loss == "instance" and not glm.debias
+    if made.scores in ("labels", "noisy-labels") and data.bags.sizes.max() > 1:
+        if not plain:
+            warnings.warn(
+                f"{'debiased ' if glm.debias else ''}{glm.loss} loss on bags that were "
+                "sorted by the same labels makes the slopes too steep, since rows were also "
+                "grouped by their noise. Use loss='instance' (--loss instance).",
+                BiasWarning,
+                stacklevel=4,
+            )
+        return "No intervals: rows were put together by the labels that are now averaged."
+    if plain and made.is_sorted and made.scores == "model":
+        return "No intervals: slopes are shrunk a little, as far as the sorting missed them."
+    return ""
+
+
+def fit_to(
+    release: Release | Manifest,
+    certificate: Certificate,
+    glm: BaggedGLM,
+    data: BagData,
+    *,
+    target: str | None,
+    n_labelled_rows: int = 0,
+    note: str = "",
+) -> RowModel:
+    """Fit data of a release, wherever its rows are, and warn of unsuitable combinations.
+
+    `n_labelled_rows` are the learner's own among them; `note` is added to the fit's note.
+    """
+    # 1. Fit.
+    family, made, kind = find_family(glm.family), release.provenance, release.label_kind
+    distorted = why_no_intervals(glm, made, data)
+    names = (*release.encoder.feature_names, INTERCEPT)
+    if family.has_classes:
+        names = tuple(f"{label}: {n}" for label in (made.classes or ())[1:] for n in names)
+    with warnings.catch_warnings():
+        if made.is_sorted:  # instance loss is made for these bags
+            warnings.simplefilter("ignore", BiasWarning)
+        setting, fit = glm.fit_data(data, kind, names)
+    # 2. Correct its level, and what it says of its errors.
+    fit = replace(fit, note=fit.note + note)
+    if glm.loss == "bag":
+        fit = at_level(fit, setting, certificate.clipped_to)
+    if distorted:
+        fit = replace(fit, standard_errors=None, unshrunk=None, note=distorted)
+    # 3. How much single labels vary around predictions, for intervals.
+    varies = None
+    if data.parts is None and fit.converged and np.isinf(family.label_range[1]):
+        coef, intercept = fit.split(classes=False)
+        mean = family.mean(data.X @ coef + intercept) * data.exposure
+        off, picked = data.labels - data.bags.mean(mean), kind == "pick"
+        varies = row_variance(
+            data.X, data.bags, off, mean, data.noise_sd, family=family, picked=picked
+        )
+    # 4. Keep what predicts, and where it comes from.
+    return RowModel.of(
+        fit,
+        n_rows=release.n_rows,
+        made_of={
+            "privacy": certificate.headline,
+            "n_bags": data.bags.n_bags - n_labelled_rows,
+            "n_labelled_rows": n_labelled_rows,
+            "label_kind": kind,
+            "strategy": made.strategy,
+            "row_variance": varies,
+        },
+        family=family.name,
+        link=family.link,
+        loss=glm.loss,
+        label=made.label,
+        target=target,
+        classes=made.classes if family.has_classes else None,
+        encoder=release.encoder,
+        exposure=made.exposure,
+        bounds=certificate.stated_bounds,
+    )
 
 
 def explain_by_fit(release: Release, *, family: str = "auto") -> Explanation:

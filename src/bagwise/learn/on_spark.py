@@ -29,15 +29,14 @@ import pyarrow.parquet as pq
 from bagwise._types import FloatArray, IntArray
 from bagwise.bagging.bags import Bags
 from bagwise.errors import ReleaseError, StrategyError, shielded
-from bagwise.families import Family
+from bagwise.families import Family, find_family
 from bagwise.files.parquet_layout import read_layout
 from bagwise.files.regular_files import open_regular
 from bagwise.files.spill import SpillDirectory
 from bagwise.glm.data import BagData, OverParts, held_here
 from bagwise.glm.design import read_offset
 from bagwise.glm.linear import all_added
-from bagwise.learn.estimator import check_ridge
-from bagwise.learn.from_release import ReleaseTask
+from bagwise.learn.from_release import estimator_of, fit_to
 from bagwise.models.row_model import RowModel
 from bagwise.privacy import Certificate
 from bagwise.privacy.laws import Law
@@ -108,16 +107,18 @@ def fit_on_spark(
     made = manifest.provenance
     columns = label_columns(made.classes, target)
     sizes, labels, noise_sd = _read_bags(files, certificate, columns)
-    task = ReleaseTask.of(manifest, certificate, sizes, family=family, loss=loss, target=target)
-    kind = task.family
-    _check(manifest, task.loss)
+    law, note = _law_to_follow(certificate, sizes.size)
+    glm = estimator_of(
+        manifest, certificate, law=law, family=family, loss=loss, target=target, ridge=ridge,
+        fit_intercept=fit_intercept,
+    )  # fmt: skip
+    kind = find_family(glm.family)
+    _check(manifest, glm.loss)
     # An exposure asks for a logarithm as link.
     read_offset(1, kind, exposure=None if made.exposure is None else 1.0)
-    check_ridge(ridge)
-    law, note = _law_to_follow(certificate, sizes.size)
 
     # 2. Put bags into chunks, and fit.
-    centroids = kind.name == "gaussian" and task.loss == "bag"
+    centroids = kind.name == "gaussian" and glm.loss == "bag"
     cluster = Cluster(open_session(spark), SpillDirectory(Path(gettempdir())))
     chunked = bags_in_parts(
         cluster, Path(path), manifest, centroids=centroids, family=kind, labels=columns
@@ -133,7 +134,7 @@ def fit_on_spark(
             data = BagData(
                 rows, bags, labels, noise_sd, ones, axes=axes, parts=over, moments=moments
             )
-            return task.fit(data, law, ridge, fit_intercept, note=note)
+            return fit_to(manifest, certificate, glm, data, target=target, note=note)
     finally:
         cluster.scratch.close()
 
