@@ -29,26 +29,13 @@ _ROWS_AT_ONCE = 2_000_000
 
 @dataclass(frozen=True)
 class Reader:
-    """Someone who knows how bag labels are made.
+    """Someone who knows how bag labels are made."""
 
-    Attributes
-    ----------
-    event : Mechanism or None
-        The mechanism that hides bag labels; None if nothing does.
-    bounds : (float, float)
-    classes : int
-        0 for labels that are numbers.
-    picks : bool
-        Whether a bag's label is that of one row, picked in secret, instead of a mean.
-    tiny : float
-        Standard deviation that stands for no noise.
-    """
-
-    event: Mechanism | None
+    event: Mechanism | None  # the mechanism that hides bag labels; None if nothing does
     bounds: Bounds
-    classes: int
-    picks: bool
-    tiny: float
+    classes: int  # 0 for labels that are numbers
+    picks: bool  # whether a bag's label is that of one row, picked in secret, instead of a mean
+    tiny: float  # standard deviation that stands for no noise
 
     def redraw(self, labels: AnyArray, bags: Bags, source: NoiseSource) -> FloatArray:
         """Return bag labels of these rows, as the release would have drawn them."""

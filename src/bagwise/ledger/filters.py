@@ -67,27 +67,13 @@ _UPWARDS = 1 + 1e-12  # more than what a handful of roundings take away
 
 @dataclass(frozen=True)
 class Cost:
-    """What the mechanisms of one release cost a protected unit, in each measure that adds up.
+    """What the mechanisms of one release cost a protected unit, in each measure that adds up."""
 
-    Attributes
-    ----------
-    pure : Fraction or None
-        Epsilon without a delta; None if there is none.
-    mu_square : float or None
-        Of a Gaussian mechanism that is no more private; None if every one is.
-    renyi : float
-        Rényi divergence of the filter's order, for all losses but those beyond.
-    beyond : float
-        Chance of a loss that is counted as infinite.
-    events : tuple of Mechanism
-        The mechanisms behind the cost, if they are known.
-    """
-
-    pure: Fraction | None
-    mu_square: float | None
-    renyi: float
-    beyond: float
-    events: tuple[Mechanism, ...] = ()
+    pure: Fraction | None  # epsilon without a delta; None if there is none
+    mu_square: float | None  # of a Gaussian mechanism that is no more private; None if every one is
+    renyi: float  # Rényi divergence of the filter's order, for all losses but those beyond
+    beyond: float  # chance of a loss that is counted as infinite
+    events: tuple[Mechanism, ...] = ()  # the mechanisms behind the cost, if they are known
 
     def alone(self, delta: float) -> float:
         """Return the epsilon at `delta` if nothing else is ever released."""

@@ -34,21 +34,14 @@ _BAGS_PER_COLUMN = 8
 
 @dataclass(frozen=True)
 class ClaimedNoise:
-    """The noise of each bag label, as a certificate describes it.
+    """The noise of each bag label, as a certificate describes it."""
 
-    Attributes
-    ----------
-    steps_per_unit : (m,) floats
-        Grid steps, in which the noise is drawn, in one unit of the bag's label.
-    within : callable
-        The chance that the noise of each bag is at most so many whole steps, or a bit more.
-    beyond : callable
-        The chance that the noise of each bag is so many steps up or more, or a bit more; as large
-        as it is for the noise to be down by so many.
-    """
-
+    # (m,): grid steps, in which the noise is drawn, in one unit of the bag's label.
     steps_per_unit: FloatArray
+    # The chance that the noise of each bag is at most so many whole steps, or a bit more.
     within: Callable[[FloatArray], FloatArray]
+    # The chance that the noise of each bag is so many steps up or more, or a bit more; as large as
+    # it is for the noise to be down by so many.
     beyond: Callable[[FloatArray], FloatArray]
 
 

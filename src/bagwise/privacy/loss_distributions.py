@@ -82,21 +82,12 @@ _ROUND_OFF = 2.0**-53
 
 @dataclass(frozen=True)
 class LossDistribution:
-    """A distribution of privacy losses on a grid, at least as bad as the curve it is made from.
+    """A distribution of privacy losses on a grid, at least as bad as the curve it is made from."""
 
-    Attributes
-    ----------
-    step : float
-        Width of the grid.
-    masses : ndarray
-        Probability under P of the losses ``step * (-reach, …, reach)``; P and Q are symmetric.
-    infinite : float
-        Probability under P of an infinite loss.
-    """
-
-    step: float
+    step: float  # width of the grid
+    # Probability under P of the losses ``step * (-reach, …, reach)``; P and Q are symmetric.
     masses: FloatArray
-    infinite: float
+    infinite: float  # probability under P of an infinite loss
 
     @classmethod
     def from_curve(cls, curve: Curve, *, step: float) -> "LossDistribution":
@@ -175,31 +166,16 @@ Parts = Sequence[tuple[LossDistribution, int]]
 
 @dataclass(frozen=True)
 class TiltedSum:
-    """The sum of independent losses, tilted: each probability times ``exp(theta loss)``.
+    """The sum of independent losses, tilted: each probability times ``exp(theta loss)``."""
 
-    Attributes
-    ----------
-    theta : float
-        The tilt, at least 0.
-    losses, weights : ndarray
-        Finite losses, and their probabilities after tilting, which add up to 1.
-    error : float
-        How much any of the weights may be off.
-    log_moment : float
-        ``log E exp(theta loss)``: what the weights were divided by.
-    infinite : float
-        Probability of an infinite loss.
-    exponents : float
-        Sum of the exponents that were rounded on the way.
-    """
-
-    theta: float
+    theta: float  # the tilt, at least 0
+    # Finite losses, and their probabilities after tilting, which add up to 1.
     losses: FloatArray
     weights: FloatArray
-    error: float
-    log_moment: float
-    infinite: float
-    exponents: float
+    error: float  # how much any of the weights may be off
+    log_moment: float  # ``log E exp(theta loss)``: what the weights were divided by
+    infinite: float  # probability of an infinite loss
+    exponents: float  # sum of the exponents that were rounded on the way
 
     @classmethod
     def of(

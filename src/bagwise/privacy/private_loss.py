@@ -38,26 +38,13 @@ MOST_ROWS = 2**62 // LOSS_STEPS
 
 @dataclass(frozen=True, eq=False)
 class LossDesign:
-    """The map from each row's loss to a whole number of steps, determined by public data alone.
+    """The map from each row's loss to a whole number of steps, determined by public data alone."""
 
-    Attributes
-    ----------
-    predictions : (n,) floats
-        Clipped to the bounds.
-    bounds : (float, float)
-    power : int
-        Of the absolute error.
-    largest : float
-        The largest loss that counts.
-    ranges : (n,) integers
-        The largest loss that each row can have, in steps.
-    """
-
-    predictions: FloatArray
+    predictions: FloatArray  # (n,): clipped to the bounds
     bounds: Bounds
-    power: int
-    largest: float
-    ranges: IntArray
+    power: int  # of the absolute error
+    largest: float  # the largest loss that counts
+    ranges: IntArray  # (n,): the largest loss that each row can have, in steps
 
     @property
     def step(self) -> float:

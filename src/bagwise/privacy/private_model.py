@@ -82,39 +82,25 @@ SQUARE_EIGHTHS: dict[Norm, int] = {"L2": 13, "L1": 4}
 
 @dataclass(frozen=True)
 class ModelDesign:
-    """The weights of rows in a private model, computed from the features alone.
+    """The weights of rows in a private model, computed from the features alone."""
 
-    Attributes
-    ----------
-    center, spread : (d,)
-        Features are used as ``(x - center) / spread``, so that their units do not matter.
-    basis : (d + 1, r)
-        Coordinates ``z = [1, (x - center) / spread] basis``, in which rows have second moment n I.
-    mix : (r, r)
-        G; a row's column b_i points where ``c = G z`` does, or near it. In L2 it is A^(-3/4).
-    jacobian : (r, r)
-        ``J = sum_i b_i z_i'``. In L2 it is A^(1/4).
-    sensitivity_steps : int
-        How far one label can move the rounded statistics, in label steps and in this norm.
-    dropped : tuple of str
-        Features that the others determine; they get coefficients by least norm.
-    norm : {"L2", "L1"}
-        In which the columns have length one.
-    even : float
-        Share of the rows, those that bring least, that weigh alike.
-    shortest : float
-        What the last of these brings. The columns of those that bring less stay below one.
-    """
-
+    # (d,): features are used as ``(x - center) / spread``, so that their units do not matter.
     center: FloatArray
     spread: FloatArray
+    # (d + 1, r): coordinates ``z = [1, (x - center) / spread] basis``, in which rows have second
+    # moment n I.
     basis: FloatArray
+    # (r, r): G; a row's column b_i points where ``c = G z`` does, or near it. In L2 it is A^(-3/4).
     mix: FloatArray
+    # (r, r): ``J = sum_i b_i z_i'``. In L2 it is A^(1/4).
     jacobian: FloatArray
+    # How far one label can move the rounded statistics, in label steps and in this norm.
     sensitivity_steps: int
+    # Features that the others determine; they get coefficients by least norm.
     dropped: tuple[str, ...]
-    norm: Norm = "L2"
-    even: float = 0.0
+    norm: Norm = "L2"  # in which the columns have length one
+    even: float = 0.0  # share of the rows, those that bring least, that weigh alike
+    # What the last of these brings. The columns of those that bring less stay below one.
     shortest: float = 0.0
 
     @property
@@ -139,39 +125,25 @@ class ModelDesign:
 
 @dataclass(frozen=True)
 class NoisyStatistics:
-    """The noisy statistics of the labels; everything computed from them costs no further budget.
+    """The noisy statistics of the labels; everything computed from them costs no further budget."""
 
-    Attributes
-    ----------
-    sums : (r,)
-        ``sum_i b_i (y_i - middle)`` with noise; the middle is that of the bounds.
-    square : float
-        ``sum_i (y_i - middle)^2`` with noise.
-    middle : float
-    noise_sd, square_sd : float
-        Standard deviation of the noise on each of the sums, and on the square.
-    """
-
+    # (r,): ``sum_i b_i (y_i - middle)`` with noise; the middle is that of the bounds.
     sums: FloatArray
-    square: float
+    square: float  # ``sum_i (y_i - middle)^2`` with noise
     middle: float
+    # Standard deviation of the noise on each of the sums, and on the square.
     noise_sd: float
     square_sd: float
 
 
 @dataclass(frozen=True)
 class LinearScores:
-    """A released model: what it predicts may be used without further cost.
-
-    Attributes
-    ----------
-    family, link : str
-        What a label is; coefficients are those of the linear predictor.
-    """
+    """A released model: what it predicts may be used without further cost."""
 
     intercept: float
     coef: FloatArray
     dropped: tuple[str, ...]
+    # What a label is; coefficients are those of the linear predictor.
     family: str = "gaussian"
     link: str = "canonical"
 

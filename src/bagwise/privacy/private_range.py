@@ -43,21 +43,15 @@ With less, limits far beyond all values are taken by chance."""
 
 @dataclass(frozen=True)
 class Terms:
-    """How noise is weighed against values that are clipped; public.
+    """How noise is weighed against values that are clipped; public."""
 
-    Attributes
-    ----------
-    price : float
-        What a limit twice as far out must save besides: so large a share of all values. It has
-        four times the variance of the noise.
-    most : float
-        Share of all values that the narrowest candidate may cost more than the widest. A label
-        that is 0 in nearly every row says all that it says by the few others, and these must not be
-        clipped away for the sake of less noise. So where counts have much noise, candidates end
-        early.
-    """
-
+    # What a limit twice as far out must save besides: so large a share of all values. It has four
+    # times the variance of the noise.
     price: float
+    # Share of all values that the narrowest candidate may cost more than the widest. A label that
+    # is 0 in nearly every row says all that it says by the few others, and these must not be
+    # clipped away for the sake of less noise. So where counts have much noise, candidates end
+    # early.
     most: float
 
 

@@ -115,15 +115,6 @@ class BagMeans(Query, frozen=True, tag="bag-means"):
     bounds in L1, however they are spread over bags, and in L2 by the width times the root of the
     sum over bags of the unit's squared rows there. One number moves by r widths if all of a unit's
     rows are in one bag; else r numbers move by one width each.
-
-    Attributes
-    ----------
-    rows : int
-        Rows of a unit, at most.
-    square : int
-        Sum over bags of the squared number of a unit's rows in each, at most.
-    together : bool
-        Whether all rows of a unit are in one bag.
     """
 
     labels_bags: ClassVar[bool] = True
@@ -131,9 +122,9 @@ class BagMeans(Query, frozen=True, tag="bag-means"):
     """Sums that one row moves: the move of a unit is so many times as large, or as many."""
 
     grid_step: float
-    rows: int = 1
-    square: int = 1
-    together: bool = True
+    rows: int = 1  # rows of a unit, at most
+    square: int = 1  # sum over bags of the squared number of a unit's rows in each, at most
+    together: bool = True  # whether all rows of a unit are in one bag
 
     @classmethod
     def of(
@@ -200,18 +191,11 @@ class Statistic(Query, frozen=True, tag="model"):
     Sensitivity: `private_model` rounds columns and labels to integers before they meet, and states
     how far one label moves the rounded sum in the norm of its columns. The labels of a unit may all
     move it the same way.
-
-    Attributes
-    ----------
-    reach : int
-        How far all labels of a unit move the sum, in grid steps.
-    norm : {"L1", "L2"}
-        In which the columns have length one.
     """
 
     grid_step: float
-    reach: int
-    norm: Literal["L1", "L2"]
+    reach: int  # how far all labels of a unit move the sum, in grid steps
+    norm: Literal["L1", "L2"]  # in which the columns have length one
 
     @property
     def unit_rows(self) -> int:
@@ -229,15 +213,10 @@ class MeanLoss(Query, frozen=True, tag="mean-loss"):
 
     Its grid is in units of the loss, and `LOSS_STEPS` steps are the largest that a row counts with.
     Sensitivity: `private_loss` adds up what each row of a unit can lose at most.
-
-    Attributes
-    ----------
-    reach : int
-        How far the labels of a unit move the sum, in grid steps.
     """
 
     grid_step: float
-    reach: int
+    reach: int  # how far the labels of a unit move the sum, in grid steps
 
     @property
     def unit_rows(self) -> int:
@@ -262,21 +241,15 @@ class SingleLabels(Query, frozen=True, tag="single-labels"):
     """Every label by itself, as the label of a bag of one row.
 
     Sensitivity: any label becomes any other; the labels of a unit are reported one by one.
-
-    Attributes
-    ----------
-    low, high : float
-        What labels are clipped to.
-    rows : int
-        Rows of a unit, at most.
     """
 
     labels_bags: ClassVar[bool] = True
     combine: ClassVar[Literal["sum", "mean", "pick"]] = "mean"
 
+    # What labels are clipped to.
     low: float
     high: float
-    rows: int = 1
+    rows: int = 1  # rows of a unit, at most
 
     @classmethod
     def of(cls, bounds: Bounds, rows: int) -> Self:
@@ -306,20 +279,13 @@ class Picks(Query, frozen=True):
     the bag agree. Without a delta that is ``log(1 + (e^epsilon - 1) / k)``. A label is in one bag
     only, so all bags together cost what the worst one costs. Several rows of a unit are covered by
     the bound for groups.
-
-    Attributes
-    ----------
-    sizes : tuple of int
-        The sizes of bags that occur, in order.
-    rows : int
-        Rows of a unit, at most.
     """
 
     labels_bags: ClassVar[bool] = True
     combine: ClassVar[Literal["sum", "mean", "pick"]] = "pick"
 
-    sizes: tuple[int, ...]
-    rows: int
+    sizes: tuple[int, ...]  # the sizes of bags that occur, in order
+    rows: int  # rows of a unit, at most
 
     @property
     def bag_sizes(self) -> tuple[int, ...]:
@@ -372,18 +338,12 @@ class RangeCounts(Query, frozen=True, tag="range-counts"):
 
     Sensitivity: one label moves all counts the same way, by one at most (`private_range`, with the
     proof); the epsilon of its law is for all rows of a unit together.
-
-    Attributes
-    ----------
-    of : {"bounds", "range", "limit"}
-        What is chosen: bounds of the labels, a range within stated bounds that labels are clipped
-        to, a limit for what a private model leaves of labels.
-    rows : int
-        Rows of a unit that it was set for.
     """
 
+    # What is chosen: bounds of the labels, a range within stated bounds that labels are clipped to,
+    # a limit for what a private model leaves of labels.
     of: Literal["bounds", "range", "limit"]
-    rows: int = 1
+    rows: int = 1  # rows of a unit that it was set for
 
     @property
     def hides(self) -> str:

@@ -14,15 +14,9 @@ from bagwise.rows.columns import without_dictionary
 
 @dataclass(frozen=True)
 class Units:
-    """Which unit each row belongs to; without a column every row is a unit of its own.
+    """Which unit each row belongs to; without a column every row is a unit of its own."""
 
-    Attributes
-    ----------
-    index : (n,) integers or None
-        Number of the unit of each row.
-    """
-
-    index: IntArray | None = None
+    index: IntArray | None = None  # (n,): number of the unit of each row
 
     @property
     def largest(self) -> int:

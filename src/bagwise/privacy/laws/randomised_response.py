@@ -24,19 +24,12 @@ _UPWARDS = 1 + 2.0**-48  # more than a logarithm is off
 
 
 class RandomisedResponse(Randomiser, frozen=True, tag="randomised-response"):
-    """One class, kept or replaced.
-
-    Attributes
-    ----------
-    classes : int
-    keep : float
-        The chance of keeping the class.
-    """
+    """One class, kept or replaced."""
 
     norm: ClassVar[Norm] = "class"
 
     classes: int
-    keep: float
+    keep: float  # the chance of keeping the class
 
     @classmethod
     def least(cls, move: Move, cost: Fraction | float) -> Self:

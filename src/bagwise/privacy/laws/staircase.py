@@ -55,23 +55,13 @@ from bagwise.rng import NoiseSource
 
 
 class Staircase(Noise, frozen=True, dict=True, tag="staircase"):
-    """The distribution on whole numbers, by what can be summed in closed form.
-
-    Attributes
-    ----------
-    shift : int
-        D, the largest move, and the width of a step.
-    scale : int
-        ``exp(-shift / scale)`` is what a step falls by.
-    inner : int
-        The numbers 0, 1, …, inner - 1 are on the highest step, and their negatives.
-    """
+    """The distribution on whole numbers, by what can be summed in closed form."""
 
     norm: ClassVar[Norm] = "number"
 
-    shift: int
-    scale: int
-    inner: int
+    shift: int  # D, the largest move, and the width of a step
+    scale: int  # ``exp(-shift / scale)`` is what a step falls by
+    inner: int  # the numbers 0, 1, …, inner - 1 are on the highest step, and their negatives
 
     @classmethod
     def least(cls, move: Move, cost: Fraction | float) -> Self:

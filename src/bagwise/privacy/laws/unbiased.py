@@ -108,20 +108,14 @@ def _upper_hull(x: IntArray, y: IntArray) -> tuple[IntArray, IntArray]:
 
 
 class Unbiased(Randomiser, frozen=True, dict=True, tag="unbiased"):
-    """A label between 0 and 1, reported by a table of chances.
-
-    Attributes
-    ----------
-    outputs : tuple of float
-        What may be reported, where 0 stands for the lower bound and 1 for the upper.
-    chances : tuple of tuples of int
-        For each of the points, from 0 to 1, how often out of `CHANCES` each of the outputs is
-        reported.
-    """
+    """A label between 0 and 1, reported by a table of chances."""
 
     norm: ClassVar[Norm] = "label"
 
+    # What may be reported, where 0 stands for the lower bound and 1 for the upper.
     outputs: tuple[float, ...]
+    # For each of the points, from 0 to 1, how often out of `CHANCES` each of the outputs is
+    # reported.
     chances: tuple[tuple[int, ...], ...]
 
     @classmethod
