@@ -28,7 +28,7 @@ from bagwise.release.release import Release
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.records import Bagging, Engine, Privacy, Reading, says_where
-from bagwise.requests.verbs import ModelRequest, ReleaseRequest, Request
+from bagwise.requests.verbs import ModelRequest, ReleaseRequest, Request, may_search
 from bagwise.rng import Seed, make_generator
 from bagwise.rows.columns import find_column
 from bagwise.rows.opening import Memory, leave_out_missing, open_rows
@@ -236,7 +236,8 @@ def make_release(
         rows: Any = _open_on_spark(stage, table, request, reading, engine)
         request = request.of_type(rows.schema.field(label).type)
     else:
-        memory = Memory.of(engine.memory_limit, engine.spill or gettempdir())
+        searched = may_search(strategy, bagging)
+        memory = Memory.of(engine.memory_limit, engine.spill or gettempdir(), searched=searched)
         with stage("reading the table"):
             rows = open_rows(table, named=columns.named, memory=memory, label=label)
             if reading.drop_missing_labels:

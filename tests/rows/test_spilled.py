@@ -1,11 +1,13 @@
 """Tables that do not fit into memory: what is chosen, what is on disk, and how good bags are."""
 
 import contextlib
+import gc
 import signal
 import stat
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -26,11 +28,13 @@ from bagwise.files.locks import holding
 from bagwise.files.spill import SpillDirectory
 from bagwise.release.bags_in_parts import Tree
 from bagwise.requests.records import filed
-from bagwise.rows.opening import Memory, SpilledRows, estimate_size, needed, open_rows, parse_size
+from bagwise.rows.opening import Memory, SpilledRows, estimate_size, open_rows, parse_size
 from bagwise.rows.sources import open_source
 from bagwise.rows.table import Rows, read_table
 
 SECRET = 918273645.5
+MEMORY = Memory(2**30, Path())
+needed = MEMORY.needed
 OPTIONS = {"label": "y", "bag_size": 10, "bounds": (0.0, 1e9), "epsilon": 1.0}
 
 
@@ -80,7 +84,7 @@ def test_labels_have_no_part_in_whether_a_table_fits(tmp_path, kind):
     for path, table in zip(paths, tables, strict=True):
         pq.write_table(table, path)
     blind, seeing = (
-        [estimate_size(open_source(path), label=label).needed for path in paths]
+        [estimate_size(open_source(path), MEMORY, label=label).needed for path in paths]
         for label in ("y", None)
     )
     assert blind[0] == blind[1]
@@ -104,7 +108,7 @@ def test_row_groups_that_a_writer_cuts_by_bytes_have_no_part_in_whether_a_table_
     needs, bytes_of_features = set(), set()
     for rows in (3000, 1000, 77):
         pq.write_table(table, tmp_path / "t.parquet", row_group_size=rows)
-        needs.add(estimate_size(open_source(tmp_path / "t.parquet"), label="y").needed)
+        needs.add(estimate_size(open_source(tmp_path / "t.parquet"), MEMORY, label="y").needed)
         found = pq.read_metadata(tmp_path / "t.parquet")
         groups = [found.row_group(number) for number in range(found.num_row_groups)]
         bytes_of_features.add(sum(group.column(1).total_uncompressed_size for group in groups))
@@ -137,7 +141,9 @@ def test_labels_have_no_part_in_whether_an_arrow_file_fits(tmp_path, kind, packe
 
 def test_what_fits_is_read_and_what_does_not_stays_on_disk(tmp_path):
     path = write(tmp_path / "t.parquet")
-    estimate = estimate_size(open_source(path))
+    estimate = estimate_size(open_source(path), MEMORY)
+    searched = estimate_size(open_source(path), replace(MEMORY, searched=True))
+    assert searched.needed - estimate.needed == 4 * 400 * 3 * 8  # copies of three columns
     assert estimate.n_rows == 400
     assert estimate.needed >= needed(400, 400 * 2 * 8)
     fits, small = (Memory(limit, tmp_path) for limit in (estimate.needed, estimate.needed - 1))
@@ -235,6 +241,7 @@ def test_labels_of_a_parquet_file_are_in_no_other_file(tmp_path, monkeypatch):
     assert seen
     assert all(np.float64(SECRET).tobytes() not in content for content in seen)
     del made
+    gc.collect()  # it may be part of a cycle
     assert list((tmp_path / "spill").iterdir()) == []
 
 

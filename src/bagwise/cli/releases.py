@@ -170,6 +170,7 @@ def release(
     from bagwise.api import make_release
     from bagwise.bagging import find_strategy
     from bagwise.release.release import check_output
+    from bagwise.requests.verbs import may_search
 
     # 1. Refuse before anything is read what would fail at the end.
     parameters = parse_settings(set or [])
@@ -196,7 +197,8 @@ def release(
     # 2. Make the release, and write it.
     source, work = source_of(table), replace(engine(), spill=target.absolute().parent)
     if work.name != "spark":
-        work = replace(work, memory_limit=_foresee(source, work, asked.label))
+        searched = may_search(strategy, bagging)
+        work = replace(work, memory_limit=_foresee(source, work, asked.label, searched=searched))
     with show_progress(steps=10) as on_stage:
         made = make_release(
             source,
@@ -276,13 +278,13 @@ def _reserve(
     return reserved(output, check=check, size=n_bytes + SMALL_FILE)
 
 
-def _foresee(source: Any, work: Any, label: str) -> int:
+def _foresee(source: Any, work: Any, label: str, *, searched: bool) -> int:
     """Return the memory limit in bytes; say before work starts what a large table will take."""
     from bagwise.rows.opening import Memory, estimate_size
     from bagwise.rows.sources import open_source
 
-    memory = Memory.of(work.memory_limit, work.spill)
-    estimate = estimate_size(open_source(source), label=label)
+    memory = Memory.of(work.memory_limit, work.spill, searched=searched)
+    estimate = estimate_size(open_source(source), memory, label=label)
     if estimate is not None and estimate.is_large(memory) and not is_quiet():
         err.print(estimate.sentence(memory), highlight=False, soft_wrap=True)
     return memory.limit

@@ -39,7 +39,7 @@ from bagwise.requests.provenance import Provenance
 from bagwise.rows.columns import exposure_vector
 from bagwise.rows.labels import Bounds, label_codes, label_vector
 from bagwise.rows.matrix import encode_to_disk
-from bagwise.rows.opening import Memory, needed, spilled
+from bagwise.rows.opening import Memory, spilled
 from bagwise.rows.table import read_table
 from bagwise.show.stages import Stages
 from bagwise.theory.accuracy import shrunk
@@ -406,7 +406,7 @@ def data_to_fit(
     n, d = release.bags.n_rows, len(release.encoder.feature_names)
     params = release.fit_params()
     exposure, noise_sd = params.get("exposure"), params["noise_sd"]
-    if memory is None or needed(n, 8 * n * d) <= memory.limit:
+    if memory is None or memory.needed(n, 8 * n * d) <= memory.limit:
         X, y, bags = release.training_data(target)
     else:
         # Bag by bag, so that sums over bags go through the file from its beginning to its end.

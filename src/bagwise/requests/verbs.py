@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, cast, get_args
 import numpy as np
 import pyarrow as pa
 
-from bagwise.bagging import BaggingStrategy, find_strategy, measures_by_scores
+from bagwise.bagging import STRATEGIES, BaggingStrategy, find_strategy, measures_by_scores
 from bagwise.errors import (
     BagTooSmallError,
     BudgetError,
@@ -251,6 +251,19 @@ class ReleaseRequest(Request):
         centre = "none" if lean else self.centre
         chosen = {"strategy": strategy, "bag_size": bag_size, "scores": kind, "centre": centre}
         return Choice(**{**vars(self), **chosen}, why=why)
+
+
+def may_search(strategy: str | BaggingStrategy, bagging: Bagging | None) -> bool:
+    """Return whether bags of neighbours may be searched for, cell by cell if memory is short.
+
+    >>> may_search("auto", None), may_search("random", None)
+    (True, False)
+    """
+    bagging = bagging or Bagging()
+    planned = bagging.strategies or tuple(STRATEGIES)
+    named = (strategy,) if strategy != AUTO else (planned,) if isinstance(planned, str) else planned
+    follows = bagging.by or bagging.within
+    return not follows and any(find_strategy(one).compact for one in named)
 
 
 @dataclass(frozen=True)

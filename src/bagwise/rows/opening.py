@@ -44,7 +44,10 @@ VECTORS = 6
 """Numbers of 64 bits for each row that a release holds at its peak: labels, orders and bags."""
 
 COPIES = 2.0
-"""Times the features of a table that are in memory at the peak of a release."""
+"""Times the features of a table that are in memory at the peak of a release, ..."""
+
+SEARCHED = 6.0
+"""... and where bags of neighbours are searched for, which takes points and lists of neighbours."""
 
 BASE = 300 * 2**20
 """Bytes of Python and its libraries."""
@@ -62,29 +65,34 @@ class Memory:
         Bytes.
     spill : Path
         A directory in the file system of the output.
+    searched : bool
+        Whether bags of neighbours may be searched for.
     """
 
     limit: int
     spill: Path
+    searched: bool = False
 
     @classmethod
-    def of(cls, limit: str | int | None, spill: str | Path) -> "Memory":
+    def of(cls, limit: str | int | None, spill: str | Path, *, searched: bool = False) -> "Memory":
         """Read a limit as a user gives it; None means half of the machine's memory."""
-        return cls(memory_of_machine() // 2 if limit is None else parse_size(limit), Path(spill))
+        size = memory_of_machine() // 2 if limit is None else parse_size(limit)
+        return cls(size, Path(spill), searched)
+
+    def needed(self, n_rows: int, table_bytes: int) -> int:
+        """Return about how many bytes a release needs if the table is in memory.
+
+        >>> memory = Memory.of("2GB", ".")
+        >>> round(memory.needed(10_000_000, 10_000_000 * 17 * 8) / 2**30, 1)
+        3.3
+        """
+        copies = SEARCHED if self.searched else COPIES
+        return int(BASE + copies * table_bytes + 8 * VECTORS * n_rows)
 
     def at_once(self, n_rows: int) -> int:
         """Return the bytes of features that may be in memory beside the vectors of all rows."""
         left = self.limit - BASE - 8 * VECTORS * n_rows
         return max(left, self.limit // 8) // 4
-
-
-def needed(n_rows: int, table_bytes: int) -> int:
-    """Return about how many bytes a release needs where the table is in memory.
-
-    >>> round(needed(10_000_000, 10_000_000 * 17 * 8) / 2**30, 1)
-    3.3
-    """
-    return int(BASE + COPIES * table_bytes + 8 * VECTORS * n_rows)
 
 
 def parse_size(text: str | int) -> int:
@@ -293,7 +301,7 @@ def open_rows(
     source = open_source(source)
     if isinstance(source, Stream):
         return read_rows(_read_stream(source, memory, label), named=named)
-    estimate = estimate_size(source, label=label)
+    estimate = estimate_size(source, memory, label=label)
     if estimate is None or estimate.needed <= memory.limit:
         return read_rows(source, named=named)
     dataset = source.open()
@@ -315,7 +323,7 @@ def leave_out_missing(rows: Rows, label: str, classes: Sequence[str] | None) -> 
     return rows.take(there), missing
 
 
-def estimate_size(source: Any, *, label: str | None = None) -> Estimate | None:
+def estimate_size(source: Any, memory: Memory, *, label: str | None = None) -> Estimate | None:
     """Estimate what a release of a source needs; None if that is unknown before it is read.
 
     Cells count by their types, and text by its length in the first rows. The sizes stated in files
@@ -343,7 +351,7 @@ def estimate_size(source: Any, *, label: str | None = None) -> Estimate | None:
     fixed = pa.schema([field for field in schema if field.name not in {*text, label}])
     size = row_bytes(fixed) + (0 if label is None else _LABEL_BYTES) + _OFFSET_BYTES * len(text)
     size += math.ceil(letters / max(1, min(_FIRST, first.num_rows)))
-    return Estimate(n_rows, needed(n_rows, n_rows * size))
+    return Estimate(n_rows, memory.needed(n_rows, n_rows * size))
 
 
 def _texts(schema: pa.Schema, label: str | None) -> list[str]:
@@ -357,7 +365,8 @@ def _read_stream(source: Stream, memory: Memory, label: str | None) -> pa.Table:
         read.append(batch)
         n_rows += batch.num_rows
         size += int(batch.select([name for name in batch.schema.names if name != label]).nbytes)
-        if needed(n_rows, size + (0 if label is None else _LABEL_BYTES * n_rows)) > memory.limit:
+        size_of_labels = 0 if label is None else _LABEL_BYTES * n_rows
+        if memory.needed(n_rows, size + size_of_labels) > memory.limit:
             raise TableError(
                 f"the stream is larger than the limit of {shown(memory.limit)}, and is not copied "
                 "to disk, since it contains labels. Write it to Parquet and pass that file, or "
