@@ -174,7 +174,7 @@ class Encoder(Record, kw_only=False, frozen=True):
     ) -> Self:
         """Write the recipe for columns `names`; `named` are those the user asked for by name."""
         facts = {
-            name: ColumnSummary.of(name, find_column(table, name, role="feature"), whole=True)
+            name: ColumnSummary.of_all(name, find_column(table, name, role="feature"))
             for name in names
         }
         return cls.from_summaries(facts, named=named, max_levels=max_levels, nulls=nulls)

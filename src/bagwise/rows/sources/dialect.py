@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from bagwise.errors import TableError, did_you_mean
+from bagwise.errors import Shield, TableError, did_you_mean
 
 LOOKED_AT = 2**18  # bytes of the beginning
 _ROWS = 2_000
@@ -60,12 +60,13 @@ class Told:
     decimal: str | None = None
 
     def __post_init__(self) -> None:
-        if self.encoding is not None and not _is_known(self.encoding):
-            usual = ["utf-8", "utf-16", "latin-1", "cp1252"]
-            raise TableError(
-                f"unknown encoding {self.encoding!r}; usual are {', '.join(usual)}."
-                f"{did_you_mean(self.encoding, usual)}"
-            )
+        usual = ["utf-8", "utf-16", "latin-1", "cp1252"]
+        unknown = TableError(
+            f"unknown encoding {self.encoding!r}; usual are {', '.join(usual)}."
+            f"{did_you_mean(self.encoding, usual)}"
+        )
+        with Shield(unknown):
+            codecs.lookup(self.encoding or "utf-8")
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise TableError(f"delimiter must be one character, got {self.delimiter!r}.")
         if self.decimal is not None and self.decimal not in DECIMALS:
@@ -82,7 +83,9 @@ def find_dialect(head: bytes, told: Told, *, name: str, whole: bool) -> Dialect:
         if head.startswith(mark):
             raise TableError(f"{name} is {what}, whatever its name says. Give it its own ending.")
     encoding = told.encoding or _find_encoding(head, name)
-    text = _decoded(head, encoding, name, whole=whole)
+    with Shield(not_in_encoding(name, encoding)):
+        decoder = codecs.getincrementaldecoder(encoding)()
+        text = decoder.decode(head, final=whole).removeprefix("\ufeff")
     delimiter = told.delimiter or _find_delimiter(text, name, whole=whole)
     rows = _rows(text, delimiter, whole=whole)
     decimal = told.decimal or _find_decimal(rows[1:], name)
@@ -108,14 +111,6 @@ def decimal_advice(decimal: str) -> str:
     return f"--read decimal={decimal} (in Python: bagwise.Csv(…, decimal={decimal!r}))"
 
 
-def _is_known(encoding: str) -> bool:
-    try:
-        codecs.lookup(encoding)
-    except LookupError:
-        return False
-    return True
-
-
 def _find_encoding(head: bytes, name: str) -> str:
     for mark, encoding in _MARKS:
         if head.startswith(mark):
@@ -136,16 +131,6 @@ def not_in_encoding(name: str, encoding: str) -> TableError:
         "safely. Say which it is: --read encoding=latin-1 (in Python: "
         "bagwise.Csv(…, encoding='latin-1')); cp1252 is usual for files from Windows."
     )
-
-
-def _decoded(head: bytes, encoding: str, name: str, *, whole: bool) -> str:
-    try:
-        text = codecs.getincrementaldecoder(encoding)().decode(head, final=whole)
-    except UnicodeDecodeError:
-        text = None
-    if text is None:  # out here, so that the error has no link to the bytes
-        raise not_in_encoding(name, encoding)
-    return text.removeprefix("\ufeff")
 
 
 def _rows(text: str, delimiter: str, *, whole: bool) -> list[list[str]]:

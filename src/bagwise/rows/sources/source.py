@@ -11,7 +11,7 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
-from bagwise.errors import BagwiseError, ColumnError, TableError, shielded
+from bagwise.errors import BagwiseError, ColumnError, Shield, TableError, shielded
 from bagwise.rows.columns import header_is_data, reads_as_number
 
 FIRST_LINE = (
@@ -28,9 +28,6 @@ UNREADABLE = (
     "do not go together."
 )
 _DOUBLED = "the frame has a column more than once. Rename or drop the copies."
-_NOT_COMPUTED = (
-    "could not be computed ({}). The message of the engine is withheld, since it may quote a label."
-)
 
 
 class Source(ABC):
@@ -81,16 +78,13 @@ class Stream(Source):
     def read(self, wanted: Collection[str] = ()) -> pa.Table:
         """Return all of its rows."""
         del wanted
-        return shielded(lambda: self.batches().read_all(), self._failed)
+        with Shield(_not_computed(f"a {type(self.producer).__name__}")):
+            return self.batches().read_all()
 
     def batches(self) -> pa.RecordBatchReader:
         """Return its rows as they come. What raises later may quote a cell: shield it."""
-        return shielded(lambda: pa.RecordBatchReader.from_stream(self.producer), self._failed)
-
-    def _failed(self, error: Exception) -> TableError:
-        return TableError(
-            f"a {type(self.producer).__name__} {_NOT_COMPUTED.format(type(error).__name__)}"
-        )
+        with Shield(_not_computed(f"a {type(self.producer).__name__}")):
+            return pa.RecordBatchReader.from_stream(self.producer)
 
 
 @dataclass(frozen=True)
@@ -103,12 +97,8 @@ class Frame(Source):
         """Read the frame, with its index if that is requested."""
         wrapped = shielded(lambda: nw.from_native(self.frame), self._not_a_frame)
         if isinstance(wrapped, nw.LazyFrame):
-            wrapped = shielded(
-                lambda: wrapped.collect("pyarrow"),
-                lambda error: TableError(
-                    f"the lazy frame {_NOT_COMPUTED.format(type(error).__name__)}"
-                ),
-            )
+            with Shield(_not_computed("the lazy frame")):
+                wrapped = wrapped.collect("pyarrow")
         names = [str(name) for name in wrapped.columns]
         refuse_cells_as_names(names, wanted, NUMBERED)
         if len(set(names)) < len(names):  # such as 1 and "1"
@@ -130,6 +120,13 @@ class Frame(Source):
             f"cannot read a {type(self.frame).__name__} as a table. Pass a path, a pandas, polars "
             "or pyarrow frame, or another source (docs/sources.md)."
         )
+
+
+def _not_computed(what: str) -> Callable[[Exception], TableError]:
+    return lambda error: TableError(
+        f"{what} could not be computed ({type(error).__name__}). The message of the engine is "
+        "withheld, since it may quote a label."
+    )
 
 
 def _to_arrow(name: str, convert: Callable[[], Any]) -> Any:

@@ -190,21 +190,14 @@ def open_on_spark(
         check(session)
     else:
         session = open_session(settings)
-    cluster = Cluster(session, SpillDirectory(_shared(spill, session)))
+    if spill is None and not str(session.conf.get("spark.master", "")).startswith("local"):
+        raise EngineError(
+            "on several machines, name a directory that all of them can reach: spill=. Files that "
+            "go between steps are written there."
+        )
+    cluster = Cluster(session, SpillDirectory(Path(gettempdir() if spill is None else spill)))
     if isinstance(source, str) and _REMOTE.match(source):
         source = run_job(lambda: session.read.parquet(source))
     if is_frame(source):
         return open_frame(source, cluster, label=label, classes=classes, named=named)
     return open_files(source, cluster, named=named)
-
-
-def _shared(spill: str | Path | None, session: Any) -> Path:
-    """Return a directory that all machines can reach; on one machine, any directory."""
-    if spill is not None:
-        return Path(spill)
-    if str(session.conf.get("spark.master", "")).startswith("local"):
-        return Path(gettempdir())
-    raise EngineError(
-        "on several machines, name a directory that all of them can reach: spill=. Files that go "
-        "between steps are written there."
-    )
