@@ -1,4 +1,4 @@
-"""Make untrusted text safe to print: it cannot control a terminal or reverse a line."""
+"""Make text and numbers fit to print: text cannot control a terminal, numbers need no exponent."""
 
 import re
 
@@ -17,6 +17,16 @@ def printable(text: str, *, keep: str = "") -> str:
     rent\x1b[2J\u202e one\x0atwo
     """
     return _STEERING.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), text)
+
+
+def figure(value: float, digits: int = 3) -> str:
+    """Return a number with so many digits, without an exponent where a reader wants none.
+
+    >>> figure(28412.3), figure(286.4, 2), figure(0.0712, 2), figure(3e12)
+    ('28,400', '290', '0.071', '3e+12')
+    """
+    short = float(f"{value:.{digits}g}")
+    return f"{short:,.0f}" if 10**digits <= abs(short) < 1e9 else f"{short:.{digits}g}"
 
 
 def _escape(character: str) -> str:

@@ -142,7 +142,8 @@ def test_empty_missing_and_damaged_files(started, tmp_path):
         ({"family": "poisson"}, ["0", "12"], ["-1", "1.5"]),
         ({"family": "bernoulli"}, ["0", "1"], ["2", "0.5", "yes"]),
         ({"family": "gamma"}, ["0.1"], ["0", "-1"]),
-        ({"classes": ["cat", "dog"]}, ["cat"], ["cow", "Cat", "1"]),
+        ({"classes": ["cat", "dog"]}, ["cat", "Cat"], ["cow", "1"]),
+        ({"classes": ["a", "A", "b"]}, ["a", "A"], ["c"]),
     ],
 )
 def test_what_a_label_can_be(options, good, bad):
@@ -242,3 +243,10 @@ def test_choices_of_label_studio(flats, tmp_path):
     path.write_text(json.dumps([{"data": {"row_id": key}, "annotations": [{"result": result}]}]))
     project.import_labels(path)
     assert project.labels().to_pydict()["kind"] == ["a<b"]
+
+
+def test_a_class_may_be_spelt_with_other_capitals_if_no_other_class_is():
+    assert LabelKind.of("y", classes=["Yes", "No"]).read("yes") == "Yes"
+    assert LabelKind.of("y", classes=["a", "A", "b"]).read("A") == "A"
+    with pytest.raises(LabelError, match="none of"):
+        LabelKind.of("y", classes=["ab", "AB"]).read("Ab")

@@ -149,25 +149,34 @@ def predict_by_trees(rows: LabelledRows) -> Callable[[FloatArray], FloatArray]:
 
 def fit_coefficients(rows: LabelledRows) -> tuple[FloatArray, Solution[BagProblem]]:
     """Return the coefficients, (outputs, d + 1) with the intercepts last, and the solution."""
+    # A column that is the same in all labelled rows keeps the slope 0 of its prior, and does not
+    # change sizes: to carry it along would only make the search longer.
+    tell = np.ptp(rows.X, axis=0) > 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BagwiseWarning)  # of rows that look like bags
-        data = read_bags(rows.X, rows.y)
+        data = read_bags(rows.X[:, tell], rows.y)
     setting = Setting(data, rows.family, "mean", "known-noise", fit_intercept=True, ridge=0.0)
     problem = problem_of(setting, "aggregate")
-    solution = _shrunk(problem, rows.encoder, rows.deviations)
-    return (problem.to_own_units() @ solution.beta).reshape(problem.outputs, -1), solution
+    solution = _shrunk(problem, rows.encoder, rows.deviations, tell)
+    table = np.zeros((problem.outputs, len(tell) + 1))
+    table[:, np.append(tell, True)] = (problem.to_own_units() @ solution.beta).reshape(
+        problem.outputs, -1
+    )
+    return table, solution
 
 
-def _shrunk(problem: BagProblem, encoder: Encoder, deviations: FloatArray) -> Solution[BagProblem]:
-    """Fit with the sizes of slopes that make the labels most likely."""
+def _shrunk(
+    problem: BagProblem, encoder: Encoder, deviations: FloatArray, tell: AnyArray
+) -> Solution[BagProblem]:
+    """Fit with the sizes of slopes that make the labels most likely; of columns that `tell`."""
     outputs, width = problem.outputs, problem.design.width
     among = np.linalg.inv(np.eye(outputs) + (outputs > 1))
     inputs = np.repeat(np.arange(len(encoder.columns)), [len(c.outputs) for c in encoder.columns])
+    inputs = np.unique(inputs[tell], return_inverse=True)[1]
     slopes = outputs * np.bincount(inputs)
     # Columns of 0 and 1 have the unit 1: levels, and marks of missing numbers.
     are_marks = np.array([n != c.name for c in encoder.columns for n in c.outputs])
-    units = np.where(are_marks, 1.0, 2 * deviations) / problem.design.scale
-    units = np.where(units > 0, units, 1.0)  # of a column that is the same in all rows
+    units = np.where(are_marks, 1.0, 2 * deviations)[tell] / problem.design.scale
 
     beta = problem.constant_start()
     phi = _dispersion(problem, beta, used=1.0) or 1.0  # labels that are all the same have none
@@ -179,7 +188,7 @@ def _shrunk(problem: BagProblem, encoder: Encoder, deviations: FloatArray) -> So
     size, ratio = 1 / precision, np.ones(len(slopes))
     # Classes that are told apart say nothing of sizes, which would grow turn after turn.
     are_classes = problem.family.label_range == (0.0, 1.0)
-    undetermined = are_classes and beta.size > problem.n_units
+    undetermined = are_classes and outputs * (len(tell) + 1) > problem.n_units
     for _ in range(_FEW_TURNS if undetermined else _TURNS):
         # 1. Slopes, given their sizes.
         each = np.append(units**2 / (size * ratio[inputs]), 0.0)
@@ -200,8 +209,8 @@ def _shrunk(problem: BagProblem, encoder: Encoder, deviations: FloatArray) -> So
         problem = problem.with_dispersion(phi)
         last = size * ratio
         ratio = (FREEDOM + of_input / size) / (FREEDOM + slopes)
-        size = float(np.sum(of_input / ratio)) / slopes.sum()
-        if np.abs(np.log(size * ratio / last)).max() < _AGREED:
+        size = float(np.sum(of_input / ratio)) / max(1, slopes.sum())
+        if not tell.any() or np.abs(np.log(size * ratio / last)).max() < _AGREED:
             break
     return solution
 

@@ -85,9 +85,11 @@ class LabelKind:
         `certain` says that somebody named the decimal mark, so that the other one groups thousands.
         """
         if self.classes is not None:
-            if text not in self.classes:
+            # "yes " and "YES" are the class Yes, unless another class is spelt like that.
+            alike = [one for one in self.classes if one.casefold() == text.strip().casefold()]
+            if text not in self.classes and len(alike) != 1:
                 raise LabelError(f"the label is none of {', '.join(self.classes)}")
-            return text
+            return text if text in self.classes else alike[0]
         return self.check(read_number(text, decimal, certain=certain))
 
     def check(self, value: float) -> float:

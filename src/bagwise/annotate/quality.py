@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bagwise._printable import figure
 from bagwise._types import AnyArray, FloatArray, IntArray
 from bagwise.annotate.fit import LabelledRows
 from bagwise.errors import BagwiseError
@@ -29,6 +30,7 @@ FEWEST = 30
 MORE = 100
 """Labels whose worth is estimated."""
 
+_MANY_COLUMNS = 100
 _HARDLY = 0.005  # a gain that nobody would notice
 _MUCH = 0.25  # with so few labels for each coefficient, the curve says no more than that
 
@@ -69,8 +71,8 @@ class Quality:
             loss = f"the log loss of {self.log_loss:.3g}"
         else:
             quality = (
-                f"Typical error of one prediction: {self.typical_error:.3g}; of the mean label: "
-                f"{self.error_of_mean:.3g} (R² {self.explained:.2f})."
+                f"Typical error of one prediction: {figure(self.typical_error)}; of the mean "
+                f"label: {figure(self.error_of_mean)} (R² {self.explained:.2f})."
             )
             loss = "the typical error"
         if self.gain < _HARDLY:
@@ -93,7 +95,8 @@ def measure_quality(
     rng = np.random.default_rng(n)  # the same labels give the same figures
     # 1. Predict every row by fits to others: to most of them, and to half of them.
     predictions = []
-    is_slow = is_slow or (y.ndim > 1 and y.shape[1] > 2)  # many classes take a second each
+    # Many classes, and many columns, take a second each.
+    is_slow = is_slow or (y.ndim > 1 and y.shape[1] > 2) or rows.X.shape[1] > _MANY_COLUMNS
     most_folds, foldings, halvings = (3, 1, 1) if is_slow else (5, 2, 4)
     for folds in (*[most_folds] * foldings, *[2] * halvings):
         part = rng.permutation(np.arange(n) % folds)

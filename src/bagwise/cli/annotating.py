@@ -11,6 +11,7 @@ import typer
 from bagwise.cli.console import (
     answer,
     for_people,
+    print_coefficients,
     print_grid,
     say,
     say_next,
@@ -89,6 +90,8 @@ def import_(
             f"{imported.new} labels are new, {imported.known} were known, {imported.open} lines "
             f"are empty. {status.labelled} of {status.asked} labels are there."
         )
+        if not (imported.new or imported.known):
+            say(f"No label was found: they are expected under the name {project.kind.name!r}.")
         _say_what_next(directory, status.open)
 
 
@@ -143,7 +146,7 @@ def fit(
         }
     ):
         if summary:
-            print_grid(f"Model in {output}", summary.cells())
+            print_coefficients(f"Model in {output}", summary)
             say(summary.note)
         else:
             say(f"Boosted trees in {output}.")

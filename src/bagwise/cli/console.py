@@ -50,6 +50,7 @@ P = ParamSpec("P")
 UNFORESEEN, BAD_INPUT, LESS_PRIVATE_THAN_ASKED, INTERRUPTED = 1, 2, 3, 130
 LABELS_SHOW = 4
 PATIENCE = 30.0  # seconds that a run may be silent if nobody watches it
+_MOST_COEFFICIENTS = 40  # on a screen
 CLOSED_PIPE = 128 + 13  # what a shell tells of a program that SIGPIPE ended
 
 _ending: ContextVar[ExitStack] = ContextVar("ending")
@@ -352,6 +353,15 @@ def print_grid(title: str, rows: Sequence[Sequence[str]]) -> None:
     for cells in body:
         grid.add_row(*(safe(cell) for cell in cells))
     out.print(grid)
+
+
+def print_coefficients(title: str, summary: Any) -> None:
+    """Print coefficients; of very many, those that differ from 0 most clearly."""
+    heading, *rows = summary.cells()
+    clear = sorted(range(len(rows)), key=lambda i: min(2.0, summary.p_value[i]))  # NaN last
+    print_grid(title, [heading, *(rows[i] for i in sorted(clear[:_MOST_COEFFICIENTS]))])
+    if len(rows) > _MOST_COEFFICIENTS:
+        say(f"Shown are {_MOST_COEFFICIENTS} of {len(rows)} coefficients; bagwise report, all.")
 
 
 def _titled(title: str, **options: Any) -> Table:

@@ -8,6 +8,7 @@ import typer
 from bagwise.cli.console import (
     answer,
     out,
+    print_coefficients,
     print_grid,
     print_pairs,
     readable,
@@ -107,7 +108,7 @@ def fit(
         if summary is None:
             print_grid(f"Boosted trees in {output}: {fitted.n_trees} trees", _cells(ways))
         else:
-            print_grid(f"Model in {output}: {summary.title}", summary.cells())
+            print_coefficients(f"Model in {output}: {summary.title}", summary)
             say(summary.note)
         if expected:
             say(expected)

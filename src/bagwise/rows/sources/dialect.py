@@ -182,6 +182,6 @@ def _find_decimal(rows: Sequence[Sequence[str]], name: str) -> str:
         raise TableError(
             f"{name}: a comma in its numbers may be a decimal mark or a thousands separator. In "
             f"the first case use {decimal_advice(',')}, in the second remove it; with decimal=. "
-            "such columns are text."
+            "such columns are text, except for the labels that annotate imports."
         )
     return ","
