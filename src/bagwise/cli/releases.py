@@ -16,6 +16,7 @@ from bagwise.cli.console import (
     fail,
     is_quiet,
     out,
+    print_coefficients,
     print_grid,
     print_pairs,
     safe,
@@ -223,12 +224,11 @@ def release(
             quality = None  # rows that do not differ have nothing to lose
 
     # 3. Say what was made.
-    reason = made.provenance.chosen_because
     if answer(
         {
             "path": str(target),
             **made.summary(),
-            "chosen_because": None if reason is None else reason.text(),
+            "chosen_because": made.why_chosen,
             "quality": quality and quality.to_dict(),
         }
     ):
@@ -246,13 +246,18 @@ def release(
 def _show_release(made: "Release", quality: "BagQuality | None", output: Path) -> None:
     """Print the release, the reasons for its settings, and the error to expect."""
     label_free = made.provenance.scores == "none"
-    figures = quality.headlines(label_free=label_free) if quality else {}
-    print_pairs(f"Release in {output}", made.summary() | figures)
+    facts = made.summary()
+    if not facts["left_out"]:  # rows in no bag; those without a label have a note of their own
+        del facts["left_out"]
+    if unit := made.certificate.unit:
+        facts["privacy"] += f", for all labels of one {unit}"
+    if quality and made.provenance.chosen_because is None:  # the planner says more
+        facts |= quality.headlines(label_free=label_free)
+    print_pairs(f"Release in {output}", facts)
     if (reason := made.provenance.chosen_because) is not None:
-        n_classes = len(made.provenance.classes or ()) or 1
         bags = f"{made.provenance.strategy}, bags of {made.provenance.bag_size}"
-        say(f"Chosen: {bags}: {reason.text(n_classes)}")
-        if reason.is_hopeless(n_classes=n_classes):
+        say(f"Chosen: {bags}: {made.why_chosen}")
+        if reason.is_hopeless(n_classes=len(made.provenance.classes or ()) or 1):
             say(
                 "Note: no bags are expected to predict much better than the mean label. Take more "
                 "rows, tighter bounds or a larger epsilon."
@@ -328,7 +333,7 @@ def release_model(
     summary = model.summary()
     headline = None if model.certificate is None else model.certificate.headline
     if answer({"path": str(output), "privacy": headline, **summary.to_json()}):
-        print_grid(f"Model in {output}: {headline}", summary.cells())
+        print_coefficients(f"Model in {output}: {headline}", summary)
         say(summary.note)
         if receipt:
             say(receipt)

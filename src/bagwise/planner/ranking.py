@@ -111,10 +111,10 @@ class Plan:
 
         The belief says what expected labels, and single ones around them, vary by.
         """
-        prior, numbers = self.prior.scenarios()[scenario], self.problem.numbers
-        signal, noise = numbers * prior.signal_sd**2, numbers * prior.label_noise_sd**2
+        prior = self.prior.scenarios()[scenario]
+        signal, noise = prior.signal_sd**2, prior.label_noise_sd**2
         return Accuracy.of(
-            excess,
+            excess / self.problem.numbers,  # of one class
             with_labels=noise * self.problem.coefficients / self.n_rows,
             signal=signal,
             noise=noise + prior.misfit * signal,
@@ -258,6 +258,9 @@ class Plan:
                 )
             )
         return cells
+
+    def __repr__(self) -> str:
+        return f"Plan({len(self.candidates)} choices, first {name_of(self.best)})"
 
     def __str__(self) -> str:
         cells = self.cells()

@@ -212,6 +212,13 @@ class Published:
             "features": len(self.encoder.feature_names),
         }
 
+    @property
+    def why_chosen(self) -> str | None:
+        """The planner's reason for these bags and the error that it expects, in words."""
+        reason, classes = self.provenance.chosen_because, self.provenance.classes or ()
+        rows_each = self.n_rows / (len(self.encoder.feature_names) + 1)
+        return None if reason is None else reason.text(len(classes) or 1, rows_each)
+
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self.n_rows} rows, {self.n_bags} bags of at least "

@@ -147,15 +147,14 @@ def _identity(
 
 def explain_or_say_why(release: Release) -> Explanation | str:
     """Return the expected error of a model, or why none can be stated."""
+    expected = (release.why_chosen or "").partition(". ")[2]
+    planned = f" From the features alone, the planner expected this: {expected}" if expected else ""
     if release.classes is not None:
-        return (
-            "The error of a model of classes is explained for one of them at a time, in Python: "
-            "Release.explain."
-        )
+        return f"For classes, bags are not asked about the error of a model.{planned}"
     try:
         return explain_by_fit(release)
     except BagwiseError as error:
-        return f"Nothing can be said about the error of a model: {error}"
+        return f"The bags do not tell the error of a model: {error}{planned}"
 
 
 def _columns(release: Release) -> dict[str, Any]:

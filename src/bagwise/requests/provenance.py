@@ -1,9 +1,11 @@
 """How a release was made, with the planner's reason."""
 
+import math
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
+from bagwise._printable import figure
 from bagwise.bagging import STRATEGIES
 from bagwise.files.records import Record
 from bagwise.theory.accuracy import Accuracy
@@ -33,17 +35,21 @@ class LeastRegret(Record, tag="least-regret", tag_field="kind", frozen=True):
     factor: Annotated[float, Meta(ge=1)]
     misfit: NotNegative
 
-    def accuracy(self, n_classes: int = 1) -> Accuracy:
-        """Return how well a model should predict, if the prior is right."""
+    def accuracy(self, n_classes: int = 1, rows_each: float = math.inf) -> Accuracy:
+        """Return how well a model should predict, if the prior is right.
+
+        `rows_each` is how many rows there are for each coefficient. With classes the error is that
+        of the chance of one of them.
+        """
         return Accuracy.of(
-            self.rmse**2,
-            with_labels=0.0,  # of all rows; it is not recorded, and small beside the others
-            signal=n_classes * self.signal_sd**2,
-            noise=n_classes * (self.label_noise_sd**2 + self.misfit * self.signal_sd**2),
+            self.rmse**2 / n_classes,
+            with_labels=self.label_noise_sd**2 / rows_each,
+            signal=self.signal_sd**2,
+            noise=self.label_noise_sd**2 + self.misfit * self.signal_sd**2,
         )
 
-    def text(self, n_classes: int = 1) -> str:
-        """Return the reason in words.
+    def text(self, n_classes: int = 1, rows_each: float = math.inf) -> str:
+        """Return the reason in words; the arguments are those of `accuracy`.
 
         >>> reason = LeastRegret(rmse=0.123, loss="bag", signal_sd=1, label_noise_sd=2, factor=3,
         ...                      misfit=0.15)
@@ -53,14 +59,11 @@ class LeastRegret(Record, tag="least-regret", tag_field="kind", frozen=True):
         belief = prior_text(self.signal_sd, self.label_noise_sd, self.factor, self.misfit)
         return (
             "the safest choice across plausible signal strengths. A model fitted with "
-            f"{self.loss} loss {self.accuracy(n_classes)}, if {belief}."
+            f"{self.loss} loss {self.accuracy(n_classes, rows_each)}, if {belief}."
         )
 
     def is_hopeless(self, *, n_classes: int = 1) -> bool:
-        """Return whether the mean label of all rows would predict about as well.
-
-        With classes the error is that of all of them together, and so is the signal's.
-        """
+        """Return whether the mean label of all rows would predict about as well."""
         return self.accuracy(n_classes).kept < 0.1
 
 
@@ -75,7 +78,7 @@ class FlexibleLearner(Record, tag="flexible-learner", tag_field="kind", frozen=T
 
     noise_lost: NotNegative
 
-    def text(self, n_classes: int = 1) -> str:  # noqa: ARG002
+    def text(self, n_classes: int = 1, rows_each: float = math.inf) -> str:  # noqa: ARG002
         """Return the reason in words.
 
         >>> FlexibleLearner(noise_lost=0.054).text().partition(". ")[2]
@@ -96,7 +99,7 @@ class NothingToPlan(Record, tag="nothing-to-plan", tag_field="kind", frozen=True
 
     cause: Literal["rows", "labels"]
 
-    def text(self, n_classes: int = 1) -> str:  # noqa: ARG002
+    def text(self, n_classes: int = 1, rows_each: float = math.inf) -> str:  # noqa: ARG002
         """Return the reason in words."""
         if self.cause == "rows":
             return "there are too few rows for a plan."
@@ -115,7 +118,7 @@ def prior_text(signal_sd: float, label_noise_sd: float, factor: float, misfit: f
     total = signal_sd**2 + label_noise_sd**2
     explained = signal_sd**2 / total if total > 0 else 0.0
     return (
-        f"labels vary by {total**0.5:.3g} and the features explain {explained:.0%} of that "
+        f"labels vary by {figure(total**0.5)} and the features explain {explained:.0%} of that "
         f"variance, {misfit:.0%} of which is not linear. Each may be wrong by a factor of "
         f"{factor:g}"
     )

@@ -10,6 +10,8 @@ from typing import Self
 
 import numpy as np
 
+from bagwise._printable import figure
+
 
 def shrunk(risk: float, signal: float) -> float:
     """Return the risk after estimates are shrunk by the factor that is optimal for the signal.
@@ -95,8 +97,8 @@ class Accuracy:
         said = f"keeps {self.about} of what true labels would give"
         if self.error is None or self.with_labels is None:
             return said
-        added = f"{self.error - self.with_labels:.2g}" if self.error else "0"
+        added = figure(self.error - self.with_labels, 2) if self.error else "0"
         return (
-            f"{said}. The typical error of one prediction is {self.error:.3g}, of which bags and "
-            f"privacy add {added}"
+            f"{said}. The typical error of one prediction is {figure(self.error)}, of which bags "
+            f"and privacy add {added}"
         )

@@ -260,7 +260,7 @@ def _inverse(matrix: FloatArray) -> FloatArray:
     if axes.rank < len(matrix):
         raise BagsError(
             f"the bags do not determine all {len(matrix)} coefficients: there are too few, or "
-            "columns depend on each other. The expected error is infinite."
+            "columns depend on each other. Without shrinkage, the expected error is infinite."
         )
     return axes.inverse
 
