@@ -151,7 +151,8 @@ def open_account(
         )
         raise LedgerError(
             f"the ledger {ledger.path} protects {mine}, but the request "
-            f"protects {theirs}. Use the ledger's unit (--unit)."
+            f"protects {theirs}. Use the ledger's unit (--unit), or, if nothing has been "
+            "charged to it, start another ledger (bagwise ledger init --unit)."
         )
     key, terms = ledger.store.key, ledger.terms
     subset = None

@@ -165,6 +165,8 @@ class Coefficients:
         text = [self.title, *lines, *([self.note] if self.note else [])]
         return "\n".join(printable(line) for line in text)
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         return html.grid(self.title, self.cells(), note=self.note)
 

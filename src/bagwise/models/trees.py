@@ -17,6 +17,7 @@ from bagwise.errors import ModelFileError
 from bagwise.files.records import Record, to_plain
 from bagwise.models.model import Model, Software, TrainedOn
 from bagwise.rows.encode import Encoder
+from bagwise.show import html
 
 _LEAVES = 4096  # of one tree: more is not a boosted tree
 _MOST = 30.0  # of a score with a logarithm: a mean of 1e13, a chance of 1 - 1e-13
@@ -339,6 +340,11 @@ class TreeModel(Model):
     def n_trees(self) -> int:
         """Number of trees in all members."""
         return sum(len(trees) for member in self.members for trees in member.trees)
+
+    def _repr_html_(self) -> str:
+        gains = zip(self.encoder.feature_names, self.feature_importances_, strict=True)
+        rows = [(name, f"{gain:.1%}") for name, gain in sorted(gains, key=lambda one: -one[1])]
+        return html.grid(f"{self.label}: {self.n_trees} trees", [("", "share of the gain"), *rows])
 
     @property
     def feature_importances_(self) -> FloatArray:

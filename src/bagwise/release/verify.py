@@ -38,6 +38,7 @@ from bagwise.requests.columns import carried_columns, read_given
 from bagwise.requests.provenance import Provenance
 from bagwise.rng import SimulatedNoise as SimulatedSource
 from bagwise.rows.columns import exposure_vector, number_groups, reads_like
+from bagwise.show import html
 
 if TYPE_CHECKING:
     from bagwise.release.release import Release
@@ -76,6 +77,14 @@ class Verification:
     def to_json(self) -> dict[str, Any]:
         """Return the results as plain values."""
         return {**asdict(self), "note": self.note}
+
+    def __str__(self) -> str:
+        return "\n".join([*(f"ok {check}" for check in self.checks), self.headline, self.note])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html.text(self.headline, [*(f"ok {check}" for check in self.checks), self.note])
 
 
 def verify_release(release: "Release", *, strict: bool = False) -> Verification:

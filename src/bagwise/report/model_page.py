@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bagwise._printable import printable
+from bagwise._printable import figure, printable
 from bagwise._types import FloatArray, IntArray
 from bagwise._version import __version__
 from bagwise.errors import ReleaseError
@@ -228,7 +228,7 @@ tags:
 
 # A model of {label}
 
-{kind} that predicts {label} of single rows.{error}
+{kind}, to predict {label} of single rows.{error}
 
 ## How to use it
 
@@ -271,7 +271,9 @@ def model_card(model: Model, *, file: str) -> str:
     kind = "A generalised linear model" if isinstance(model, RowModel) else "Boosted trees"
     error = ""
     if model.family == "gaussian" and made.row_variance is not None:
-        error = f" The typical error of one prediction is about {math.sqrt(made.row_variance):.3g}."
+        error = (
+            f" The typical error of one prediction is about {figure(math.sqrt(made.row_variance))}."
+        )
     bags = "" if made.n_bags is None else f" in {made.n_bags} bags, each with one label"
     limits = ["It has never seen the label of a single row." if made.n_bags else ""]
     if model.bounds is not None:

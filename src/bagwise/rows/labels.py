@@ -35,6 +35,7 @@ MOST_ROWS = 100_000  # rows looked at; so many tell as much as all
 FEWEST_ROWS = 50  # with fewer, honest predictors are as good by chance
 _FEWEST_OUTSIDE = 5  # rows beyond the most common label; fewer agree by chance
 _LEFT_OPEN = 0.1  # share of what there is to predict that a near-perfect predictor may miss
+_LEAVE_OUT = " A release can leave them out: --drop-missing-labels (drop_missing_labels=True)."
 _AT_ONCE = 2**20  # rows that are compared together with the label
 
 
@@ -49,10 +50,10 @@ def label_vector(table: pa.Table, label: str) -> FloatArray:
             "classes, name them with classes=[...] (--classes), without bounds."
         )
     if column.null_count:
-        raise LabelError(_where_bad(label, "missing", pc.is_null(column)))
+        raise LabelError(_where_bad(label, "missing", pc.is_null(column)) + _LEAVE_OUT)
     values = as_float(column)
     if not np.isfinite(values).all():
-        raise LabelError(_where_bad(label, "NaN or infinite", ~np.isfinite(values)))
+        raise LabelError(_where_bad(label, "NaN or infinite", ~np.isfinite(values)) + _LEAVE_OUT)
     return values
 
 
@@ -60,7 +61,7 @@ def label_codes(table: pa.Table, label: str, classes: Sequence[str]) -> IntArray
     """Return the number of each row's class, or report a row whose label is not among them."""
     text = as_text(find_column(table, label, role="label"), name=label)
     if text.null_count:
-        raise LabelError(_where_bad(label, "missing", pc.is_null(text)))
+        raise LabelError(_where_bad(label, "missing", pc.is_null(text)) + _LEAVE_OUT)
     codes = pc.index_in(text, value_set=pa.array(classes, text.type))
     if codes.null_count:
         bad = _where_bad(label, "none of the classes", pc.is_null(codes))
@@ -159,8 +160,7 @@ def _where_bad(label: str, what: str, bad: Any) -> str:
     rows = np.flatnonzero(np.asarray(bad))
     return (
         f"label {label!r} is {what} in {rows.size} row(s), the first being row {rows[0] + 1} "
-        "(counting from 1). Drop or repair those rows. `bagwise release` leaves out those whose "
-        "label is missing with --drop-missing-labels (drop_missing_labels=True)."
+        "(counting from 1). Drop or repair those rows."
     )
 
 
