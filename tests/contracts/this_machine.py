@@ -1,6 +1,6 @@
 """Workers that are no cluster: this process does the work of all tasks, one after the other."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from secrets import token_bytes
 
@@ -18,10 +18,6 @@ class ThisMachine:
 
     scratch: SpillDirectory
     secret: bytes = field(default_factory=new_secret, repr=False)
-
-    def with_secret(self, secret):
-        """Return the same workers with another secret."""
-        return replace(self, secret=secret)
 
     def each(self, items, work):
         """Return what work makes of each item, in their order."""

@@ -207,7 +207,9 @@ def test_the_order_of_a_table_that_is_sorted_by_label_shows_in_no_bit(table, wor
     assert bits(parts) == bits(parts)  # so whoever knows the rows could tell their order
     others = []
     for _ in range(3):
-        source = dataclasses.replace(parts, workers=workers.with_secret(new_secret()))
+        source = dataclasses.replace(
+            parts, workers=dataclasses.replace(workers, secret=new_secret())
+        )
         others.append(in_secret_order(source, Moved(("key", *names), "y")))
     assert len({bits(one) for one in others}) > 1
     for one in others:

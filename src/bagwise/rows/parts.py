@@ -269,7 +269,7 @@ class Parts:
                 found.update(memoryview(pa.record_batch([column], names=["cells"]).serialize()))
             return found.hexdigest()
 
-        keyed = replace(self, workers=self.workers.with_secret(key))  # in no plan of Spark's
+        keyed = replace(self, workers=replace(self.workers, secret=key))  # in no plan of Spark's
         return keyed.map(digest, self.column_names)
 
 

@@ -14,7 +14,7 @@ import functools
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from traceback import extract_tb
@@ -57,10 +57,6 @@ class Cluster:
     session: Any
     scratch: SpillDirectory
     secret: bytes = field(default_factory=new_secret, repr=False)
-
-    def with_secret(self, secret: bytes) -> "Cluster":
-        """Return the same session with another secret."""
-        return replace(self, secret=secret)
 
     def each(self, items: Sequence[Any], work: Work[T]) -> list[T]:
         """Return the result of `work` for each item, in order; each item is one task."""
