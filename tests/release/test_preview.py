@@ -33,6 +33,7 @@ def of(column, name="x"):
 
 
 FLAGGED = {
+    "Kunde_Nr": (PERSON, "an id with repeated values"),
     "first_name": ([f"name {i}" for i in PERSON], "names of people"),
     "PatientName": ([f"name {i}" for i in PERSON], "names of people"),
     "contact": ([f"p{i}@example.org" for i in PERSON], "other contact details"),

@@ -19,7 +19,7 @@ from bagwise.planner.problem import PlanProblem
 from bagwise.requests.verbs import Learner
 from bagwise.show import charts, html
 from bagwise.show.page import Figure, Grid, Page, render
-from bagwise.theory.accuracy import Accuracy
+from bagwise.theory.accuracy import Accuracy, shrunk
 from bagwise.theory.exact import Risk
 
 HEADING = ("", "strategy", "size", "bags", "label", "loss", "noise", "error", "keeps", "lost to")
@@ -115,7 +115,7 @@ class Plan:
         signal, noise = prior.signal_sd**2, prior.label_noise_sd**2
         return Accuracy.of(
             excess / self.problem.numbers,  # of one class
-            with_labels=noise * self.problem.coefficients / self.n_rows,
+            with_labels=shrunk(noise * self.problem.coefficients / self.n_rows, signal),
             signal=signal,
             noise=noise + prior.misfit * signal,
         )

@@ -38,10 +38,11 @@ def _set(words: str) -> frozenset[str]:
 
 _PERSON = _set(
     "person people patient subject customer client user member household employee respondent "
-    "participant student officer driver citizen applicant insured tenant voter who"
+    "participant student officer driver citizen applicant insured tenant voter who "
+    "patientin kunde kundin mitarbeiter klient paciente cliente"
 )
 _IDS = _set("id ids uid uuid guid pid identifier ssn mrn passport iban")
-_NUMBERS = _set("no nr num number code key")
+_NUMBERS = _set("no nr num number nummer numero code key")
 _NAMES = _set(
     "firstname lastname surname forename fullname nickname username vorname nachname prenom nom "
     "nombre apellido apellidos"

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 from bagwise._printable import figure
 from bagwise.bagging import STRATEGIES
 from bagwise.files.records import Record
-from bagwise.theory.accuracy import Accuracy
+from bagwise.theory.accuracy import Accuracy, shrunk
 
 WholeSize = Annotated[int, Meta(ge=1, le=2**48)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -40,10 +40,15 @@ class LeastRegret(Record, tag="least-regret", tag_field="kind", frozen=True):
 
         `rows_each` is how many rows there are for each coefficient. With classes the error is that
         of the chance of one of them.
+
+        >>> weak = LeastRegret(rmse=0.1, loss="bag", signal_sd=0.1, label_noise_sd=1, factor=3,
+        ...                    misfit=0)
+        >>> weak.accuracy(rows_each=20).share  # true labels would hardly say more
+        '0 %'
         """
         return Accuracy.of(
             self.rmse**2 / n_classes,
-            with_labels=self.label_noise_sd**2 / rows_each,
+            with_labels=shrunk(self.label_noise_sd**2 / rows_each, self.signal_sd**2),
             signal=self.signal_sd**2,
             noise=self.label_noise_sd**2 + self.misfit * self.signal_sd**2,
         )
