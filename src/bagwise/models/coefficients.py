@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import scipy
 
-from bagwise._printable import printable
+from bagwise._printable import figure, printable
 from bagwise._types import FloatArray
 from bagwise.errors import StrategyError
 from bagwise.files.atomic import new_file
@@ -126,7 +126,7 @@ class Coefficients:
         percent = f"{100 * self.level:g} % interval"
         if self.standard_error is None:
             rows = zip(self.names, self.estimate, strict=True)
-            return [("", "estimate"), *((name, f"{value:.6g}") for name, value in rows)]
+            return [("", "estimate"), *((name, figure(value, 6)) for name, value in rows)]
         # Beside the unshrunk estimate t is left out: it is their ratio, and 80 columns are few.
         shrunk = self.unshrunk is not None
         middles = ("unshrunk", "std. error") if shrunk else ("std. error", "t")
@@ -142,13 +142,13 @@ class Coefficients:
             strict=True,
         ):
             if np.isnan(error):
-                table.append((name, f"{value:.5g}", "", "", "", "not determined"))
+                table.append((name, figure(value, 5), "", "", "", "not determined"))
                 continue
-            spread = f"{error:.3g}"
-            shown = (f"{middle:.5g}", spread) if shrunk else (spread, f"{t:.2f}")
-            between = f"{low:.4g} to {high:.4g}"
+            spread = figure(error)
+            shown = (figure(middle, 5), spread) if shrunk else (spread, f"{t:.2f}")
+            between = f"{figure(low, 4)} to {figure(high, 4)}"
             chance = f"{p:.4f}" if p >= 1e-4 else "<0.0001"
-            table.append((name, f"{value:.5g}", *shown, chance, between))
+            table.append((name, figure(value, 5), *shown, chance, between))
         return table
 
     def __str__(self) -> str:
