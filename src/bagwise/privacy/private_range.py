@@ -126,7 +126,7 @@ class Lattice:
 MOST_SHARE, MOST_EPSILON = 0.1, 0.27
 """What all searches cost together at most where nobody asks for them, as a share of epsilon and as
 an epsilon; see `most_share`. A price that is set in another way one day has to be added to those
-that `range_prices` and `limit_prices` know, or what was released before no longer verifies."""
+that `search_prices` knows, or what was released before no longer verifies."""
 
 RANGE_PART, LIMIT_PART = 0.35, 0.15
 """Parts of that for the range and for the limit at most, where a model is tried, too."""
