@@ -167,3 +167,9 @@ def test_streams_are_divided_like_tables(tmp_path, monkeypatch):
         ]
         assert groups == [[4, 4, 2], [4, 4, 2], [3]]
         assert pa.concat_tables(map(pq.read_table, written)).equals(table)
+
+
+def test_rows_without_a_file_are_never_left_out(tmp_path):
+    rows = pa.table({"x": range(25)})
+    with pytest.raises(AssertionError, match="more rows than files"):
+        write_parts(rows, [tmp_path / "a", tmp_path / "b"], rows_per_file=10)

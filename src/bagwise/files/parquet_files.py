@@ -56,7 +56,10 @@ def write_parts(
     full, rest = divmod(rows_per_file, ROWS_AT_ONCE)
     sizes = [ROWS_AT_ONCE] * full + [rest] * (rest > 0)
     groups = in_groups(_batches(rows), cycle(sizes))
-    for first, path in zip(groups, paths, strict=False):  # no path is asked for in vain
+    paths = iter(paths)
+    for first in groups:  # no path is asked for in vain
+        if (path := next(paths, None)) is None:
+            raise AssertionError("there are more rows than files for them")
         _write_groups(chain([first], islice(groups, len(sizes) - 1)), rows.schema, path)
 
 
