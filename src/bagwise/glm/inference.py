@@ -19,7 +19,6 @@ F2, F4 of the theory page for the Gaussian family; Huber 1967, White 1982; MacKi
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -117,28 +116,16 @@ def _sandwich(
     return np.asarray(covariance)
 
 
-@dataclass(frozen=True)
-class Uncertainty:
-    """The uncertainty of a shrunken fit in two versions, in the columns' own units.
+def uncertainty_of(
+    shrunk: Shrunk[BagProblem], *, kind: str
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return what a shrunken fit would be without the penalty, its covariance, and the posterior.
 
-    Attributes
-    ----------
-    unpenalised : (p,)
-        What the estimates would be without the penalty, to first order.
-    covariance : (p, p)
-        Of these: whatever the slopes are, they vary around the truth so. NaN for coefficients that
-        the bags do not determine.
-    posterior : (p, p)
-        Of the slopes given the labels, if they were drawn as the penalty takes them to be.
+    All are in the columns' own units. Whatever the slopes are, estimates without the penalty, to
+    first order, vary around the truth by the covariance, (p, p), with NaN for coefficients that the
+    bags do not determine. The posterior covariance is that of slopes given the labels, if they were
+    drawn as the penalty takes them to be.
     """
-
-    unpenalised: FloatArray
-    covariance: FloatArray
-    posterior: FloatArray
-
-
-def uncertainty_of(shrunk: Shrunk[BagProblem], *, kind: str) -> Uncertainty:
-    """Return both from the linear model that the labels are close to the fit."""
     problem, beta, model = shrunk.solution.problem, shrunk.solution.beta, shrunk.working
     information, score = model.normal_equations(beta)
     moved = inverse_symmetric(information)[0] @ score
@@ -151,4 +138,4 @@ def uncertainty_of(shrunk: Shrunk[BagProblem], *, kind: str) -> Uncertainty:
     )
     change, believed = problem.to_own_units(), shrunk.prior.even.form
     posterior = change @ inverse_symmetric(information + believed)[0] @ change.T
-    return Uncertainty(change @ (beta + moved), covariance, posterior)
+    return change @ (beta + moved), covariance, posterior

@@ -280,8 +280,8 @@ def _fit_shrunk(
 
     # 4. Judge how sure it is, without the shrinking.
     solution = shrunk.solution
-    uncertainty = uncertainty_of(shrunk, kind=covariance)
-    if warn_of_gap(solution, uncertainty.covariance):
+    unshrunk, matrix, posterior = uncertainty_of(shrunk, kind=covariance)
+    if warn_of_gap(solution, matrix):
         return _estimates(setting, solution, None, _OFF)
     note = (
         "Coefficients are shrunk more where noise is larger. Standard errors, p values and "
@@ -290,8 +290,8 @@ def _fit_shrunk(
     )
     if setting.n_used - solution.rank < _FEW:
         note += " With hardly more bags than coefficients, they say little."
-    fitted = _estimates(setting, solution, uncertainty.covariance, note)
-    return replace(fitted, unshrunk=uncertainty.unpenalised, posterior=uncertainty.posterior)
+    fitted = _estimates(setting, solution, matrix, note)
+    return replace(fitted, unshrunk=unshrunk, posterior=posterior)
 
 
 def _estimates(
