@@ -39,6 +39,7 @@ _IN_SHORT = {
     "privacy": "privacy noise",
     "misfit": "what the model lacks (a belief)",
 }
+_HARDLY_SEEN = 0.1  # kept of what true labels would give
 _SEEN = 0.25  # of the privacy noise: from there on the noise of labels shows in their spread
 _REMEDIES = {
     "bias": "Use loss='bag', or more compact bags.",
@@ -95,7 +96,9 @@ class Explanation:
         if rest:
             lines.append(f"The rest: {', '.join(rest)}.")
         better = min(self.other_losses, key=lambda name: self.other_losses[name], default=None)
-        if better and self.other_losses[better] < 0.95 * risk.total:
+        # Where hardly a signal is seen, a loss that shrinks all slopes to 0 would look best.
+        seen = self.accuracy.kept > _HARDLY_SEEN
+        if better and seen and self.other_losses[better] < 0.95 * risk.total:
             kept = self._accuracy_of(self.other_losses[better]).about
             lines.append(f"loss='{better}' would keep {kept} instead.")
         return "\n".join([*lines, *self.remarks])
