@@ -49,7 +49,7 @@ class EncodedRows:
     @cached_property
     def _small(self) -> FloatArray | None:
         n, d = self.shape
-        if 8 * n * d > KEPT:
+        if 8 * n * d > KEPT or self._rows.rows_at_once < n:
             return None
         return self.encoder.transform(self._rows.block(self.encoder.inputs, 0, n))
 

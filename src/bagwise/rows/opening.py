@@ -49,6 +49,9 @@ COPIES = 2.0
 SEARCHED = 6.0
 """... and where bags of neighbours are searched for, which takes points and lists of neighbours."""
 
+BY_CELLS = 2**28
+"""Bytes that a search takes, cell by cell and on disk, before it saves any."""
+
 BASE = 300 * 2**20
 """Bytes of Python and its libraries."""
 
@@ -86,8 +89,8 @@ class Memory:
         >>> round(memory.needed(10_000_000, 10_000_000 * 17 * 8) / 2**30, 1)
         3.3
         """
-        copies = SEARCHED if self.searched else COPIES
-        return int(BASE + copies * table_bytes + 8 * VECTORS * n_rows)
+        search = max(0.0, (SEARCHED - COPIES) * table_bytes - BY_CELLS) if self.searched else 0.0
+        return int(BASE + COPIES * table_bytes + search + 8 * VECTORS * n_rows)
 
     def at_once(self, n_rows: int) -> int:
         """Return the bytes of features that may be in memory beside the vectors of all rows."""
