@@ -26,11 +26,11 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import noisy_bag_labels
 from bagwise.privacy.queries import BagMeans
-from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.labels import Bounds
 from benchmarks._results import keep, read_rows
 from benchmarks._same_bags import remembered_bags
+from tools.settings import filed
 
 NAME = "coverage"
 RELEASES = 1000

@@ -22,11 +22,11 @@ import numpy as np
 from scipy.stats import t as student
 
 import bagwise as bw
-from bagwise.requests.records import filed
 from benchmarks._real_scores import kept, score
 from benchmarks._real_tables import SOURCES, RealTable, load
 from benchmarks._results import keep, read_rows
 from benchmarks._same_bags import remembered_bags
+from tools.settings import filed
 
 Record = dict[str, Any]
 

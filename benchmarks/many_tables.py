@@ -28,7 +28,6 @@ from bagwise.privacy.queries import BagMeans
 from bagwise.requests.answers import ask_labels, ask_range
 from bagwise.requests.budget import Budget
 from bagwise.requests.queries import settle_queries
-from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from bagwise.show.stages import Stages
 from benchmarks._many_tables import class_tables, many_tables
@@ -37,6 +36,7 @@ from benchmarks._real_tables import RealTable
 from benchmarks._results import keep
 from benchmarks._same_bags import remembered_bags
 from benchmarks.defaults import Scale
+from tools.settings import filed
 
 Record = dict[str, Any]
 

@@ -25,7 +25,6 @@ from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
 from bagwise._types import FloatArray
-from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise
 from bagwise.rows.columns import exposure_vector
 from benchmarks._real_scores import poisson_deviance
@@ -33,6 +32,7 @@ from benchmarks._real_tables import RealTable
 from benchmarks._results import in_markdown, keep, read_rows, timed
 from benchmarks._rr_on_bins import randomise_labels
 from benchmarks.twenty_tables import by_additive_model, by_conditioned_descent
+from tools.settings import filed
 
 EPSILONS = {
     "housing": (0.05, 0.5, 1.0, 2.0, 4.0),

@@ -10,9 +10,9 @@ import warnings
 import numpy as np
 
 import bagwise as bw
-from bagwise.requests.records import filed
 from benchmarks._results import keep
 from reproduction.problems import isotropic_problem, public_bounds
+from tools.settings import filed
 
 EPSILON, DELTA, D = 1.0, 1e-5, 32
 BOUNDS = public_bounds(D)

@@ -7,7 +7,8 @@ import pytest
 import bagwise as bw
 from bagwise.bagging import find_strategy
 from bagwise.errors import BagwiseError
-from bagwise.requests.records import Bagging, filed
+from bagwise.requests.records import Bagging
+from tools.settings import filed
 
 X = np.random.default_rng(0).normal(size=(60, 2))
 TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "y": X.sum(axis=1)})

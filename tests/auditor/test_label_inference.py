@@ -13,12 +13,12 @@ from bagwise.auditor.label_inference import infer_labels
 from bagwise.auditor.matching import labels_of_rows
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagwiseWarning, TableError
-from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise
 from benchmarks import inference
 from reproduction.printed_noise import PrintedCalibration
 from tests.golden import make as golden
 from tests.privacy.events import bag_picks
+from tools.settings import filed
 
 pytestmark = pytest.mark.filterwarnings("ignore::bagwise.errors.BagwiseWarning")
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import bagwise as bw
 from bagwise.cli import app
-from bagwise.requests.records import filed
+from tools.settings import filed
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,6 @@ from bagwise.errors import BagwiseWarning, ColumnError, StrategyError
 from bagwise.files import stored
 from bagwise.files.json_files import canonical
 from bagwise.privacy.private_model import design_model
-from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.rows import opening as spilled
 from bagwise.rows.encode import Encoder
@@ -33,6 +32,7 @@ from bagwise.rows.opening import Memory, SpilledRows, open_rows
 from bagwise.rows.row_order import feature_order
 from bagwise.rows.summary import ColumnSummary, exact_sum
 from bagwise.rows.table import Rows
+from tools.settings import filed
 
 SCRATCH = tempfile.TemporaryDirectory()
 

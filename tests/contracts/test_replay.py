@@ -28,7 +28,6 @@ import bagwise as bw
 from bagwise.bagging import STRATEGIES, find_strategy
 from bagwise.errors import BagwiseWarning, LabelError
 from bagwise.release import label_bags
-from bagwise.requests.records import filed
 from bagwise.rows.labels import label_vector
 from bagwise.rows.row_order import secret_order
 from tests.contracts.replay import (
@@ -47,6 +46,7 @@ from tests.contracts.replay import (
     tables_of,
     watch,
 )
+from tools.settings import filed
 
 SERVER = os.environ.get("BAGWISE_TEST_POSTGRESQL")
 REPLAYED = f"replayed_{os.getpid()}"  # of several processes, each has its table

@@ -15,10 +15,10 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.release.build import build_model
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
-from bagwise.requests.records import filed
 from bagwise.requests.verbs import ModelRequest
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.row_order import inverse_order
+from tools.settings import filed
 
 N = 90
 

@@ -26,8 +26,8 @@ import pyarrow as pa
 
 import bagwise as bw
 from bagwise.errors import BagwiseWarning
-from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
+from tools.settings import filed
 
 HERE = Path(__file__).parent
 EXPECTED = "expected.json"

@@ -10,8 +10,8 @@ import bagwise as bw
 from bagwise.errors import ColumnError, LabelError, LeakWarning, ReleaseError, StrategyError
 from bagwise.families import FAMILIES, find_family
 from bagwise.learn import from_release
-from bagwise.requests.records import filed
 from bagwise.rows.matrix import encode_to_disk
+from tools.settings import filed
 
 TRUTH = {"x": 0.8, "z": -0.5}
 

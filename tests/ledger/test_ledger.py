@@ -14,9 +14,9 @@ import bagwise as bw
 from bagwise.errors import BagwiseError, BudgetError, ColumnError, LedgerError
 from bagwise.ledger.ledger import course_cells
 from bagwise.ledger.store import key_path
-from bagwise.requests.records import filed
 from bagwise.rng import NoiseSource, SecureNoise, SimulatedNoise
 from bagwise.verifier import find_certified, spent_at_worst, uncharged
+from tools.settings import filed
 
 LABELS = 3.0 + np.arange(200) % 7 + 0.1234
 

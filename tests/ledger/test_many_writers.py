@@ -13,7 +13,7 @@ import warnings
 import numpy as np
 import pyarrow as pa
 import bagwise as bw
-from bagwise.requests.records import filed
+from tools.settings import filed
 
 warnings.simplefilter("ignore")
 path, out, first, last = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])

@@ -14,7 +14,7 @@ from bagwise.cli import app
 from bagwise.errors import ModelFileError
 from bagwise.files.json_files import canonical, write_json
 from bagwise.models.model import digest_of as _digest
-from bagwise.requests.records import filed
+from tools.settings import filed
 
 BOUNDS = (0.0, 10.0)
 

@@ -11,7 +11,7 @@ from bagwise.cli import app
 from bagwise.errors import LeakWarning, StrategyError
 from bagwise.families import find_family
 from bagwise.learn.row_variance import row_variance
-from bagwise.requests.records import filed
+from tools.settings import filed
 
 
 def rows(n, *, seed, family="gaussian"):

@@ -14,7 +14,7 @@ from bagwise.errors import LeakWarning, ModelFileError, StrategyError
 from bagwise.files.json_files import canonical
 from bagwise.models.model import digest_of as _digest
 from bagwise.models.trees import Levels, Tree, TreeModel
-from bagwise.requests.records import filed
+from tools.settings import filed
 
 
 def grown(*, seed=0, n=2000, rounds=30):

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 import bagwise as bw
 from bagwise.errors import BagwiseWarning
-from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise
 from bagwise.theory.exact import exact_risk
+from tools.settings import filed
 
 Figures = dict[str, Any]
 SEEDED = np.random.default_rng  # before conftest.py puts its own in the place

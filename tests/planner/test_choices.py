@@ -13,12 +13,12 @@ from bagwise.planner import search
 from bagwise.planner.problem import FEWEST_BAGS, grid
 from bagwise.planner.sample import Population, sample_matrix, sample_rows
 from bagwise.planner.search import rank, ranked, regrets
-from bagwise.requests.records import filed
 from bagwise.rows import whitening
 from bagwise.rows.encode import Encoder
 from bagwise.rows.table import Rows
 from bagwise.theory.beliefs import draw_misfit
 from tests import stats
+from tools.settings import filed
 
 BOUNDS = (-10.0, 10.0)
 PRIVATE = {"bounds": BOUNDS, "epsilon": 1.0, "delta": 1e-5}

@@ -27,9 +27,9 @@ from bagwise.planner.sample import sample_matrix
 from bagwise.planner.search import regrets
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
-from bagwise.requests.records import filed
 from bagwise.requests.verbs import ReleaseRequest
 from tests import stats
+from tools.settings import filed
 
 BOUNDS = (-10.0, 10.0)
 PRIVATE = {"bounds": BOUNDS, "epsilon": 1.0, "delta": 1e-5}

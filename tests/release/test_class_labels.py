@@ -24,10 +24,10 @@ from bagwise.privacy.laws import RandomisedResponse
 from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.noise import noisy_bag_labels
 from bagwise.privacy.queries import ClassPicks
-from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise
 from tests import stats
 from tests.privacy.events import bag_means, class_picks, class_shares
+from tools.settings import filed
 
 CLASSES = ("bus", "car", "train")
 

@@ -9,8 +9,8 @@ import pytest
 import bagwise as bw
 from bagwise.errors import BagwiseWarning, LeakWarning, StrategyError, StrongPromiseWarning
 from bagwise.learn.from_release import error_to_expect, explain_by_fit
-from bagwise.requests.records import filed
 from bagwise.theory.exact import exact_risk
+from tools.settings import filed
 
 THETA, SIGMA = np.array([1.0, -2.0]), 0.7
 N = 600

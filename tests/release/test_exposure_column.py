@@ -14,9 +14,9 @@ import bagwise as bw
 from bagwise.cli import app
 from bagwise.errors import ColumnError, LabelError, LeakWarning, ReleaseError, StrategyError
 from bagwise.models.row_model import RowModel
-from bagwise.requests.records import filed
 from bagwise.scoring.openly import evaluate_release, evaluate_rows
 from bagwise.scoring.privately import evaluate_rows_privately
+from tools.settings import filed
 
 PRIVATE = {"label": "claims", "bounds": (0, 8), "epsilon": 4.0, "bag_size": 20}
 OPEN = {"label": "claims", "bag_size": 5, "not_private": True}

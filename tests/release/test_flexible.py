@@ -27,11 +27,11 @@ from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
 from bagwise.requests.provenance import FlexibleLearner
 from bagwise.requests.queries import METRIC_SHARES
-from bagwise.requests.records import filed
 from bagwise.requests.verbs import ReleaseRequest
 from bagwise.rng import SimulatedNoise
 from tests.forging import rehash
 from tests.release.test_release import edit_json, edit_provenance
+from tools.settings import filed
 
 N = 4000
 BOUNDS = (-10.0, 10.0)

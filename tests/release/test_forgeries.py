@@ -31,12 +31,12 @@ from bagwise.privacy.mechanisms import Mechanism
 from bagwise.privacy.private_loss import half_width
 from bagwise.privacy.queries import MeanLoss
 from bagwise.privacy.samplers import discrete_laplace
-from bagwise.requests.records import filed
 from bagwise.rng import SecureNoise
 from bagwise.scoring.privately import PrivateScores
 from bagwise.verifier import verify
 from tests.forging import rehash
 from tests.release.test_release import edit_json, edit_provenance
+from tools.settings import filed
 
 N = 600
 PRIVATE = {"label": "y", "bounds": (-9, 9), "epsilon": 1.0, "delta": 1e-4, "bag_size": 10}

@@ -11,8 +11,8 @@ import pytest
 import bagwise as bw
 from bagwise.bagging.bags import Bags
 from bagwise.errors import BagTooSmallError, BagwiseError, ColumnError, ReleaseError, StrategyError
-from bagwise.requests.records import filed
 from bagwise.rows.columns import number_groups
+from tools.settings import filed
 
 OPEN = {"label": "y", "bag_size": 8, "not_private": True}
 PRIVATE = {"label": "y", "bag_size": 8, "bounds": (-5, 5), "epsilon": 1.0}

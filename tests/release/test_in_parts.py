@@ -37,7 +37,6 @@ from bagwise.requests.answers import Answers
 from bagwise.requests.bag_labels import Reach, price_labels
 from bagwise.requests.budget import Budget
 from bagwise.requests.columns import Columns
-from bagwise.requests.records import filed
 from bagwise.requests.verbs import ReleaseRequest
 from bagwise.rng import SecureNoise, SimulatedNoise
 from bagwise.rows.columns import number_groups
@@ -59,6 +58,7 @@ from bagwise.show.stages import Stages
 from tests.contracts.this_machine import ThisMachine
 from tests.privacy.events import bag_means, bag_picks, model
 from tests.spark.conftest import PRIVATE, K, N, some_table
+from tools.settings import filed
 
 PLAIN = {**PRIVATE, "tighten": "none", "centre": "none"}
 STRATEGIES = {

@@ -15,8 +15,8 @@ from bagwise.cli import app
 from bagwise.errors import LabelError, ReleaseError, StrategyError
 from bagwise.files.records import to_plain
 from bagwise.privacy.circumstances import MissingLabels
-from bagwise.requests.records import filed
 from bagwise.rows.opening import Memory, SpilledRows, leave_out_missing, open_rows
+from tools.settings import filed
 
 N, MISSING = 400, 57
 RNG = np.random.default_rng(0)

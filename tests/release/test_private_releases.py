@@ -23,10 +23,10 @@ from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.mechanisms import noisy_choice
 from bagwise.privacy.private_model import LinearScores
 from bagwise.privacy.units import units_of
-from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from tests import stats
 from tests.privacy.events import bag_picks
+from tools.settings import filed
 
 N = 400
 

@@ -24,11 +24,11 @@ from bagwise.privacy.private_range import CountsItself, Distance, count_beyond, 
 from bagwise.release.verify import noise_per_bag
 from bagwise.requests import answers, queries
 from bagwise.requests.queries import Queries, settle_queries
-from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from bagwise.rows.whitening import BlockedRows
 from bagwise.verifier import verify
 from tests.privacy.events import bag_means, centred_means
+from tools.settings import filed
 
 N = 12_000
 BOUNDS = (-500.0, 500.0)  # far wider than any label here

@@ -27,9 +27,9 @@ from bagwise.errors import (
 from bagwise.files.json_files import canonical, write_json
 from bagwise.files.parquet_files import write_plain
 from bagwise.requests.provenance import NothingToPlan
-from bagwise.requests.records import filed
 from bagwise.rng import SimulatedNoise
 from tests.forging import rehash
+from tools.settings import filed
 
 PRIVATE = {"epsilon": 1.0, "delta": 1e-5, "bounds": (0, 10)}
 

@@ -10,8 +10,8 @@ import pytest
 import bagwise as bw
 from bagwise.auditor import audit_events
 from bagwise.errors import BudgetError, ReleaseError, StrategyError
-from bagwise.requests.records import filed
 from tests.privacy.events import outputs_of
+from tools.settings import filed
 
 HOW = {"label": "y", "bounds": (0, 10), "epsilon": 2.0, "tighten": "none"}
 

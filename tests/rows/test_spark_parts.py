@@ -19,13 +19,13 @@ from bagwise.errors import (
     MissingExtraError,
     StrategyError,
 )
-from bagwise.requests.records import filed
 from bagwise.rows import keys
 from bagwise.rows.matrix import _draw
 from bagwise.rows.parts import Part, by_key
 from bagwise.rows.spark import session
 from bagwise.rows.spark.tasks import Refusal, guarded, split_rows
 from tests import stats
+from tools.settings import filed
 
 SECRET = bytes(range(32))
 

@@ -27,10 +27,10 @@ from bagwise.files import stored
 from bagwise.files.locks import holding
 from bagwise.files.spill import SpillDirectory
 from bagwise.release.bags_in_parts import Tree
-from bagwise.requests.records import filed
 from bagwise.rows.opening import Memory, SpilledRows, estimate_size, open_rows, parse_size
 from bagwise.rows.sources import open_source
 from bagwise.rows.table import Rows, read_table
+from tools.settings import filed
 
 SECRET = 918273645.5
 MEMORY = Memory(2**30, Path())

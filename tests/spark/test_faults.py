@@ -18,11 +18,11 @@ import pytest
 import bagwise as bw
 from bagwise.errors import EngineError
 from bagwise.release import bags_in_parts
-from bagwise.requests.records import filed
 from bagwise.rows.spark import opening as spark_table
 from bagwise.rows.spark.tasks import Cluster
 from tests.spark import faults
 from tests.spark.conftest import HERE, PRIVATE, N
+from tools.settings import filed
 
 METHODS = ("each", "exchange")
 OPTIONS = {**PRIVATE, "strategy": "random", "tighten": "none"}

@@ -15,8 +15,8 @@ from bagwise.errors import BagwiseError, ColumnError, ReleaseError, StrategyErro
 from bagwise.learn import fit_release, on_spark
 from bagwise.learn.on_spark import fit_on_spark
 from bagwise.models.model import predict_on_spark
-from bagwise.requests.records import filed
 from tests.spark.conftest import PRIVATE
+from tools.settings import filed
 
 
 @pytest.fixture(scope="module", params=["random", "kmeans"])

@@ -14,9 +14,9 @@ from bagwise.errors import ColumnError, LabelError
 from bagwise.privacy.calibrate import ExactCalibration
 from bagwise.privacy.grid import one_hot
 from bagwise.release import bags_in_parts
-from bagwise.requests.records import filed
 from tests.privacy.events import class_picks
 from tests.spark.conftest import PRIVATE, K, N
+from tools.settings import filed
 
 PLAIN = {**PRIVATE, "tighten": "none", "centre": "none"}
 CLASSES = ["lowest", "middle", "highest"]

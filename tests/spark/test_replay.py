@@ -9,7 +9,6 @@ import pytest
 import bagwise as bw
 from bagwise.errors import BagwiseWarning
 from bagwise.release import bags_in_parts, parts_table
-from bagwise.requests.records import filed
 from tests.contracts.replay import (
     in_python,
     on_the_command_line,
@@ -17,6 +16,7 @@ from tests.contracts.replay import (
     rows_together,
     tables_of,
 )
+from tools.settings import filed
 
 PRIVATE = {"label": "y", "epsilon": 2.0, "exclude": ["who", "key", "years"], "bag_size": 10}
 NUMBERS = {**PRIVATE, "bounds": (-9.0, 9.0)}
