@@ -285,8 +285,8 @@ def _fit_shrunk(
         return _estimates(setting, solution, None, _OFF)
     note = (
         "Coefficients are shrunk more where noise is larger. Standard errors, p values and "
-        "intervals are those of the unshrunk coefficients: "
-        f"{covariance}, over {setting.n_used} bags."
+        f"intervals are for the unshrunk coefficients ({covariance} covariance, {setting.n_used} "
+        "bags)."
     )
     if setting.n_used - solution.rank < _FEW:
         note += " With hardly more bags than coefficients, they say little."

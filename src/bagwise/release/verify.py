@@ -123,7 +123,7 @@ def verify_release(release: "Release", *, strict: bool = False) -> Verification:
         checks.extend(_check_noise(release))
         unseen += ["whether the noise was drawn as claimed", "whether the bounds were public"]
         if made.row_order != "kept":
-            unseen.append("whether rows left in a secret order")
+            unseen.append("whether rows were published in a secret order")
         if release.model is not None:
             unseen.append("whether the private model that is published was made as claimed")
         if certificate.unit is not None:
