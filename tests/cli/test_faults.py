@@ -248,7 +248,7 @@ def test_too_many_files_are_refused_before_the_charge(charged, monkeypatch):
 
 
 def test_what_was_paid_for_is_written_whatever_comes_after_it(charged, tmp_path, monkeypatch):
-    monkeypatch.delattr("bagwise.cli.releases.print_grid")
+    monkeypatch.delattr("bagwise.cli.releases.print_coefficients")
     assert CliRunner().invoke(app, [*charged["release-model"], "-o", "out"]).exit_code == 1
     (paid,) = bw.Ledger.open("l").charges()
     assert bw.verify(tmp_path / "out")[1].mark.id == paid.id
